@@ -1,0 +1,26 @@
+"""Settings of every test: float64, strict promotion, and where the reference data lie."""
+
+from pathlib import Path
+
+import hypothesis
+import jax
+import pytest
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+hypothesis.settings.register_profile(
+    "ci", derandomize=True, deadline=None, print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)  # fmt: skip
+hypothesis.settings.load_profile("ci")
+
+SHARED = Path(__file__).resolve().parents[1] / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Reference data that are not part of the project; tests that need them skip without."""
+    if not SHARED.is_dir():
+        pytest.skip("the reference data beside the checkout are absent")
+    return SHARED

@@ -1,0 +1,16 @@
+"""Exact max-min rates of AI-cluster networks, the links that cost them, and what to change."""
+
+from fabric._errors import (
+    FabricError as FabricError,
+    InfeasibleError as InfeasibleError,
+    ModelError as ModelError,
+    UnsolvedError as UnsolvedError,
+)
+from fabric._version import __version__ as __version__
+from fabric.network import (
+    Flows as Flows,
+    Network as Network,
+    Placement as Placement,
+    Routes as Routes,
+    place as place,
+)

@@ -1,0 +1,64 @@
+"""What goes wrong at the edge, and how it is said.
+
+A message has four parts: the argument as the caller wrote it, what was found with numbers, which
+items (five, then "and N more"), and the next step. The exit code of the command line belongs to
+the class of the error.
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class FabricError(Exception):
+    """Any failure that `fabric` foresees; `exit_code` is what the command line returns."""
+
+    exit_code = 2
+
+
+class ModelError(FabricError, ValueError):
+    """The input is wrong: a value, a name, a unit, a file."""
+
+
+class InfeasibleError(FabricError, ValueError):
+    """The input is sound but cannot be served: unreachable pairs, too little of something."""
+
+    exit_code = 3
+
+
+class UnsolvedError(FabricError, RuntimeError):
+    """A solve did not converge, or its certificate does not hold."""
+
+    exit_code = 4
+
+
+def some(items: Iterable[object], limit: int = 5) -> str:
+    """Return up to `limit` items in quotes, then "and N more".
+
+    >>> some(["a", "b", "c"])
+    "'a', 'b' and 'c'"
+    >>> some(range(8))
+    "'0', '1', '2', '3', '4' and 3 more"
+    """
+    listed = [f"'{item}'" for item in items]
+    if len(listed) > limit:
+        return f"{', '.join(listed[:limit])} and {len(listed) - limit:,} more"
+    if len(listed) < 2:
+        return "".join(listed)
+    return f"{', '.join(listed[:-1])} and {listed[-1]}"
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """Return a sentence that offers the known name nearest to `word`, or lists what is known.
+
+    >>> nearest("all-to-al", ["all-to-all", "ring"])
+    "Did you mean 'all-to-all'? Known: 'all-to-all' and 'ring'."
+    """
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    hint = f"Did you mean '{close[0]}'? " if close else ""
+    return f"{hint}Known: {some(known, limit=12)}."
+
+
+def raise_faults(faults: Sequence[str]) -> None:
+    """Raise one `ModelError` that holds every fault found, or return when there is none."""
+    if faults:
+        raise ModelError("\n".join(faults))

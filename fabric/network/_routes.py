@@ -1,0 +1,332 @@
+"""`Routes`: which flow loads which link, on two levels: flow -> bundle -> link."""
+
+from collections.abc import Iterable, Sequence
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float, Int
+
+from fabric._errors import ModelError, raise_faults, some
+from fabric._typing import AnyArray, FlowFloats, FlowInts
+from fabric.network._checks import number_faults
+
+
+class Routes(eqx.Module):
+    """Sparse usage of links by flows, with shared splits.
+
+    A *bundle* is a split that many flows share, for example "leaf 17 up to every spine". The load
+    on a link per unit rate of a flow is the sum over the flow's hops of `hop_use` times the
+    `part_use` of that hop's bundle on the link. Without parts (`n_parts` 0) a bundle **is** a
+    link, and `hop_bundle` holds link numbers. A use of 0 does not cross.
+
+    Attributes:
+        hop_flow, hop_bundle: (hops,), sorted by flow. One past the end marks padding.
+        hop_use: (hops,), use of the bundle per unit rate of the flow, 0 or more. Traced.
+        part_bundle, part_link: (parts,). One past the end marks padding.
+        part_use: (parts,), load on the link per unit of the bundle, 0 or more. Traced.
+        weight, cap: (flows,), dimensionless and byte/s. Traced.
+        flow_of: (flows,), the flow that each row belongs to: with queue pairs a row is one
+            queue pair (a subflow) and several rows belong to one flow.
+        n_links, n_bundles, n_pairs: static counts; `n_pairs` counts the flows before they were
+            split over queue pairs.
+
+    Use `from_paths`, `from_csr` or `from_bundles`, which check values.
+
+    Examples:
+        >>> Routes.from_paths([[0, 1], [0]], n_links=2).hop_bundle.tolist()
+        [0, 1, 0]
+    """
+
+    hop_flow: Int[AnyArray, " hops"]
+    hop_bundle: Int[AnyArray, " hops"]
+    hop_use: Float[AnyArray, " hops"]
+    part_bundle: Int[AnyArray, " parts"]
+    part_link: Int[AnyArray, " parts"]
+    part_use: Float[AnyArray, " parts"]
+    weight: FlowFloats
+    cap: FlowFloats
+    flow_of: FlowInts
+    n_links: int = eqx.field(static=True)
+    n_bundles: int = eqx.field(static=True)
+    n_pairs: int = eqx.field(static=True)
+
+    @property
+    def n_flows(self) -> int:
+        """Number of rows: flows, or queue pairs of flows."""
+        return self.weight.shape[0]
+
+    @property
+    def n_hops(self) -> int:
+        """Number of (flow, bundle) entries, padding included."""
+        return self.hop_flow.shape[0]
+
+    @property
+    def n_parts(self) -> int:
+        """Number of (bundle, link) entries, padding included; 0 when bundles are links."""
+        return self.part_link.shape[0]
+
+    @property
+    def rule(self) -> dict[str, object]:
+        """How these routes were chosen, for example `{"name": "ecmp", "seed": 0}`; host only."""
+        return self.__dict__.get("_rule", {"name": "given"})
+
+    @property
+    def plans(self) -> dict[str, object]:
+        """Layouts that solvers derived from these routes, kept for the next solve; host only."""
+        if "_plans" not in self.__dict__:
+            object.__setattr__(self, "_plans", {})
+        return self.__dict__["_plans"]
+
+    def with_rule(self, **rule: object) -> "Routes":
+        """Record how these routes were chosen and return them."""
+        object.__setattr__(self, "_rule", rule)
+        return self
+
+    @classmethod
+    def from_csr(
+        cls,
+        flow_ptr: AnyArray | Sequence[int],
+        flow_links: AnyArray | Sequence[int],
+        n_links: int,
+        *,
+        usage: AnyArray | Sequence[float] | None = None,
+        weights: AnyArray | Sequence[float] | float = 1.0,
+        caps: AnyArray | Sequence[float] | float = np.inf,
+        pad_to: int | None = None,
+        flow_of: AnyArray | None = None,
+    ) -> "Routes":
+        """Return one-level routes from compressed rows.
+
+        Args:
+            flow_ptr: (flows + 1,). Links of flow f are `flow_links[flow_ptr[f]:flow_ptr[f + 1]]`.
+            flow_links: (hops,), link numbers.
+            n_links: Links of the network.
+            usage: (hops,), load on the link per unit rate of the flow. Default 1.
+            weights: (flows,) or one value, more than 0.
+            caps: (flows,) or one value, byte/s.
+            pad_to: Pad the hops to this many, so that other routes share the compiled program.
+            flow_of: (flows,), the flow of each row where rows are queue pairs.
+
+        Raises:
+            ModelError: If a link or a value is out of range; all faults at once.
+
+        Examples:
+            >>> Routes.from_csr([0, 2, 3], [0, 1, 1], n_links=2).n_flows
+            2
+        """
+        ptr = np.asarray(flow_ptr, np.int64)
+        faults: list[str] = []
+        if len(ptr) == 0 or ptr[0] != 0 or np.any(np.diff(ptr) < 0) or ptr[-1] != len(flow_links):
+            faults.append(
+                f"`flow_ptr` needs to rise from 0 to the number of entries of `flow_links` "
+                f"({len(flow_links):,}), but it does not."
+            )
+            raise_faults(faults)
+        n_flows = len(ptr) - 1
+        hop_flow = np.repeat(np.arange(n_flows, dtype=np.int32), np.diff(ptr))
+        return cls.from_bundles(
+            hop_flow, flow_links, 1.0 if usage is None else usage, (), (), (),
+            n_flows=n_flows, n_bundles=n_links, n_links=n_links,
+            weights=weights, caps=caps, pad_hops=pad_to, flow_of=flow_of,
+        )  # fmt: skip
+
+    @classmethod
+    def from_paths(
+        cls,
+        paths: Iterable[Sequence[int]],
+        n_links: int,
+        *,
+        usage: Iterable[Sequence[float]] | None = None,
+        weights: AnyArray | Sequence[float] | float = 1.0,
+        caps: AnyArray | Sequence[float] | float = np.inf,
+        pad_to: int | None = None,
+    ) -> "Routes":
+        """Return one-level routes from a list of links per flow; arguments as in `from_csr`.
+
+        Examples:
+            A flow that loads its second link at half its rate:
+
+            >>> Routes.from_paths([[0, 1]], n_links=2, usage=[[1.0, 0.5]]).hop_use.tolist()
+            [1.0, 0.5]
+        """
+        rows = [list(path) for path in paths]
+        ptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)]).astype(
+            np.int64
+        )
+        flat = np.array([link for row in rows for link in row], np.int64)
+        used = None
+        if usage is not None:
+            uses = [list(use) for use in usage]
+            uneven = [
+                i
+                for i, (use, row) in enumerate(zip(uses, rows, strict=False))
+                if len(use) != len(row)
+            ]
+            if uneven or len(uses) != len(rows):
+                message = (
+                    f"`usage` needs one value per link of every path, but it has {len(uses):,} "
+                    f"rows for {len(rows):,} paths and differs in length at flows {some(uneven)}."
+                )
+                raise ModelError(message)
+            used = np.array([u for use in uses for u in use], np.float64)
+        return cls.from_csr(
+            ptr, flat, n_links, usage=used, weights=weights, caps=caps, pad_to=pad_to
+        )
+
+    @classmethod
+    def from_bundles(
+        cls,
+        hop_flow: AnyArray | Sequence[int],
+        hop_bundle: AnyArray | Sequence[int],
+        hop_use: AnyArray | Sequence[float] | float,
+        part_bundle: AnyArray | Sequence[int],
+        part_link: AnyArray | Sequence[int],
+        part_use: AnyArray | Sequence[float] | float,
+        *,
+        n_flows: int,
+        n_bundles: int,
+        n_links: int,
+        weights: AnyArray | Sequence[float] | float = 1.0,
+        caps: AnyArray | Sequence[float] | float = np.inf,
+        pad_hops: int | None = None,
+        pad_parts: int | None = None,
+        flow_of: AnyArray | None = None,
+    ) -> "Routes":
+        """Return two-level routes, values checked; hops are sorted by flow where they are not.
+
+        Args:
+            hop_flow: (hops,), flow of each hop.
+            hop_bundle: (hops,), bundle of each hop; a link number when there are no parts.
+            hop_use: (hops,) or one value, use of the bundle per unit rate of the flow, 0 or more.
+            part_bundle: (parts,), bundle of each part. Empty: bundles are links.
+            part_link: (parts,), link of each part.
+            part_use: (parts,) or one value, load on the link per unit of the bundle, 0 or more.
+            n_flows: Number of flows; a flow without hops is legal and needs a cap.
+            n_bundles: Number of bundles.
+            n_links: Links of the network.
+            weights: (flows,) or one value, more than 0.
+            caps: (flows,) or one value, byte/s.
+            pad_hops: Pad the hops to this many.
+            pad_parts: Pad the parts to this many.
+            flow_of: (flows,), the flow of each row where rows are queue pairs.
+
+        Raises:
+            ModelError: If a number is out of range; all faults at once.
+
+        Examples:
+            One flow, sprayed half and half over links 1 and 2 after link 0:
+
+            >>> routes = Routes.from_bundles(
+            ...     [0, 0], [0, 1], 1.0, [0, 1, 1], [0, 1, 2], [1.0, 0.5, 0.5],
+            ...     n_flows=1, n_bundles=2, n_links=3,
+            ... )
+            >>> routes.n_parts
+            3
+        """
+        flow, bundle = np.asarray(hop_flow, np.int32), np.asarray(hop_bundle, np.int32)
+        p_bundle, p_link = np.asarray(part_bundle, np.int32), np.asarray(part_link, np.int32)
+        use, p_use = _filled(hop_use, len(flow)), _filled(part_use, len(p_link))
+        weight, cap = _filled(weights, n_flows), _filled(caps, n_flows)
+        one_level = len(p_link) == 0
+        raise_faults(
+            _index_faults("hop_flow", flow, n_flows, "flow")
+            + _index_faults("hop_bundle", bundle, n_bundles, "link" if one_level else "bundle")
+            + _index_faults("part_bundle", p_bundle, n_bundles, "bundle")
+            + _index_faults("part_link", p_link, n_links, "link")
+            + _length_faults("hop_bundle", bundle, "hop_flow", flow)
+            + _length_faults("hop_use", use, "hop_flow", flow)
+            + _length_faults("part_bundle", p_bundle, "part_link", p_link)
+            + _length_faults("part_use", p_use, "part_link", p_link)
+            + _use_faults("hop_use", use)
+            + _use_faults("part_use", p_use)
+            + _per_flow_faults("weights", "weight", weight, n_flows, zero=False)
+            + _per_flow_faults("caps", "cap in byte/s", cap, n_flows, zero=True)
+        )
+        if len(flow) and np.any(np.diff(flow) < 0):
+            order = np.argsort(flow, kind="stable")
+            flow, bundle, use = flow[order], bundle[order], use[order]
+        flow, bundle, use = _padded(
+            "pad_hops", pad_hops, (flow, n_flows), (bundle, n_bundles), (use, 0.0)
+        )
+        p_bundle, p_link, p_use = _padded(
+            "pad_parts", pad_parts, (p_bundle, n_bundles), (p_link, n_links), (p_use, 0.0)
+        )
+        rows = (
+            np.arange(n_flows, dtype=np.int32) if flow_of is None else np.asarray(flow_of, np.int32)
+        )
+        n_pairs = int(rows.max()) + 1 if len(rows) else 0
+        return cls(
+            flow, bundle, use, p_bundle, p_link, p_use, weight, cap, rows,
+            n_links=int(n_links), n_bundles=int(n_bundles), n_pairs=n_pairs,
+        )  # fmt: skip
+
+    def per_flow(self, rates: FlowFloats) -> FlowFloats:
+        """Return the rate of every flow from the rates of its queue pairs: their sum.
+
+        Args:
+            rates: (flows,) one per row, byte/s.
+
+        Returns:
+            (pairs,), byte/s; `rates` itself where no flow was split.
+
+        Differentiable in `rates`.
+        """
+        if self.n_pairs == self.n_flows:
+            return rates
+        if isinstance(rates, np.ndarray):
+            return np.bincount(np.asarray(self.flow_of), rates, minlength=self.n_pairs)
+        import jax
+
+        return jax.ops.segment_sum(rates, self.flow_of, self.n_pairs)
+
+
+def _filled(values: AnyArray | Sequence[float] | float, n: int) -> Float[np.ndarray, " n"]:
+    array = np.asarray(values, np.float64)
+    return np.full(n, array) if array.ndim == 0 else array
+
+
+def _index_faults(name: str, index: np.ndarray, n: int, what: str) -> list[str]:
+    bad = np.flatnonzero((index < 0) | (index >= n))
+    if not len(bad):
+        return []
+    return [
+        f"`{name}` needs {what} numbers from 0 to {n - 1:,}, but {len(bad):,} of {len(index):,} "
+        f"entries are not: {some(index[bad])}."
+    ]
+
+
+def _length_faults(name: str, values: np.ndarray, like: str, other: np.ndarray) -> list[str]:
+    if len(values) == len(other):
+        return []
+    return [f"`{name}` has {len(values):,} entries, but `{like}` has {len(other):,}."]
+
+
+def _use_faults(name: str, use: np.ndarray) -> list[str]:
+    bad = np.flatnonzero(~(np.isfinite(use) & (use >= 0)))
+    if not len(bad):
+        return []
+    return [
+        f"`{name}` needs a finite use of 0 or more, but {len(bad):,} of {len(use):,} entries are "
+        f"not, at entries {some(bad)}."
+    ]
+
+
+def _per_flow_faults(
+    name: str, what: str, values: np.ndarray, n_flows: int, *, zero: bool
+) -> list[str]:
+    if len(values) != n_flows:
+        return [f"`{name}` has {len(values):,} values for {n_flows:,} flows."]
+    return number_faults(f"{name}=...", what, values, zero=zero, infinite=zero)
+
+
+def _padded(name: str, size: int | None, *columns: tuple[np.ndarray, float]) -> list[np.ndarray]:
+    n = len(columns[0][0])
+    if size is None or size == n:
+        return [column for column, _ in columns]
+    if size < n:
+        fit = 1 << max(n - 1, 0).bit_length()
+        message = f"`{name}={size:,}` is too small: there are {n:,} entries. Use `{name}={fit}`."
+        raise ModelError(message)
+    return [
+        np.concatenate([column, np.full(size - n, fill, column.dtype)]) for column, fill in columns
+    ]
