@@ -14,3 +14,9 @@ from fabric.network import (
     Routes as Routes,
     place as place,
 )
+from fabric.solvers import (
+    RESULTS as RESULTS,
+    RateSolution as RateSolution,
+    certify as certify,
+    max_min_rates as max_min_rates,
+)

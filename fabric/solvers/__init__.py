@@ -1,0 +1,5 @@
+"""Problem in, solution out: exact max-min rates, their certificate, and the jitted entry points."""
+
+from fabric.solvers._certify import certify as certify
+from fabric.solvers._max_min import METHODS as METHODS, max_min_rates as max_min_rates
+from fabric.solvers._solution import RESULTS as RESULTS, RateSolution as RateSolution

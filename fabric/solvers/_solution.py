@@ -1,0 +1,39 @@
+"""`RateSolution`: rates and the evidence that they are the right ones."""
+
+import equinox as eqx
+from jaxtyping import Array, Bool, Float, Int
+
+
+class RESULTS(eqx.Enumeration):
+    """How a solve ended; each code owns its text."""
+
+    converged = ""
+    max_rounds_reached = (
+        "Water-filling stopped at `max_rounds` with some flows still growing. Raise "
+        "`max_rounds`; the number of flows is always enough."
+    )
+    unbounded = (
+        "At least one flow crosses no link and has no cap, so its fair rate is "
+        "infinite. Give it a finite `cap`, or drop it from the routes."
+    )
+
+
+class RateSolution(eqx.Module):
+    """Max-min fair rates and what stopped each flow.
+
+    Attributes:
+        rates: (flows,), byte/s.
+        bottleneck: (flows,), the link that stopped each flow: full, and nobody on it has a higher
+            level. -1: its cap stopped it (or, with `result` not converged, nothing did).
+        saturated: (links,), which links are full and carry a flow.
+        rounds: Rounds of filling (of the heap: freezing steps).
+        result: A `RESULTS` code.
+        method: What was run, and why where "auto" chose.
+    """
+
+    rates: Float[Array, " flows"]
+    bottleneck: Int[Array, " flows"]
+    saturated: Bool[Array, " links"]
+    rounds: Int[Array, ""]
+    result: RESULTS
+    method: str = eqx.field(static=True)
