@@ -1,1 +1,1 @@
-"""Arrays in, arrays out: JAX kernels without jit or records, and compiled CPU kernels beside them."""
+"""Arrays in, arrays out: JAX kernels without jit or records, compiled CPU kernels beside them."""

@@ -1,3 +1,5 @@
+# numba infers the types of compiled kernels.
+# pyright: reportMissingParameterType=false
 """Compiled evidence on rates: the load of every link, and how far a solution is from max-min."""
 
 import numba

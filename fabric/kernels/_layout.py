@@ -1,3 +1,5 @@
+# numba infers the types of compiled kernels.
+# pyright: reportMissingParameterType=false
 """Compiled layouts of routes: transposes, and links merged that always fill together."""
 
 import numba

@@ -102,7 +102,7 @@ def local_rounds(
 
 
 class Ends:
-    """Reductions between flows and links through bundles; the bundle level is skipped without parts."""
+    """Reductions between flows and links through bundles; without parts a bundle is a link."""
 
     def __init__(self, usage: Usage, n_flows: int, n_bundles: int, n_links: int):
         self.u, self.n_flows, self.n_bundles, self.n_links = usage, n_flows, n_bundles, n_links

@@ -1,3 +1,5 @@
+# numba infers the types of compiled kernels.
+# pyright: reportMissingParameterType=false
 """Compiled water-filling on the CPU: local-minimum rounds, then a heap; and a heap over bundles.
 
 Levels and shares: flow f grows as `w_f t`; link l is full when `sum_f M_lf t_f = c_l` with

@@ -17,8 +17,9 @@ def capacity_faults(
         return []
     return [
         f"`{where}` needs a finite capacity of 0 or more on every link, but {len(bad):,} of "
-        f"{len(capacity):,} links are negative, infinite or NaN: {some(name(i) for i in bad)}. A "
-        f"failed link has `alive` false; a link of capacity 0 is legal and gives rate 0."
+        f"{len(capacity):,} links are negative, infinite or NaN: "
+        f"{some(name(int(i)) for i in bad)}. "
+        f"A failed link has `alive` false; a link of capacity 0 is legal and gives rate 0."
     ]
 
 

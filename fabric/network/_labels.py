@@ -8,6 +8,7 @@ from a template per kind (`Names`), since a Python string per node costs more th
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import overload
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -19,6 +20,11 @@ ENDPOINT_KINDS = ("gpu", "nic", "host")
 
 SERVICE_KINDS = ("aggregation-node",)
 """Kinds that hang on a switch but are no endpoint of a workload."""
+
+
+def _by_kind() -> Bool[np.ndarray, " nodes"]:
+    """Stand for "as the kinds say" until the labels are made."""
+    return np.zeros(0, bool)
 
 
 class Names(Sequence[str]):
@@ -38,7 +44,11 @@ class Names(Sequence[str]):
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def __getitem__(self, index):  # pyright: ignore[reportIncompatibleMethodOverride, reportMissingParameterType]
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         i = int(index)
@@ -88,17 +98,17 @@ class Labels:
     tags: Mapping[str, np.ndarray] = field(default_factory=dict)
     src_port: Int[np.ndarray, " links"] | None = None
     dst_port: Int[np.ndarray, " links"] | None = None
-    endpoint: Bool[np.ndarray, " nodes"] | None = None
-    forwards: Bool[np.ndarray, " nodes"] | None = None
+    endpoint: Bool[np.ndarray, " nodes"] = field(default_factory=_by_kind)
+    forwards: Bool[np.ndarray, " nodes"] = field(default_factory=_by_kind)
     source: str = ""
 
     def __post_init__(self):
         finest = next((kind for kind in ENDPOINT_KINDS if kind in self.present_kinds), None)
         passive = ENDPOINT_KINDS + SERVICE_KINDS
-        if self.endpoint is None:
+        if not len(self.endpoint):
             endpoint = self.is_kind(finest) if finest else ~self.is_kind(*SERVICE_KINDS)
             object.__setattr__(self, "endpoint", endpoint)
-        if self.forwards is None:
+        if not len(self.forwards):
             object.__setattr__(self, "forwards", ~self.is_kind(*passive))
 
     @property

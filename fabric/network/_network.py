@@ -61,9 +61,7 @@ class Network(eqx.Module):
         object.__setattr__(self, "_labels", labels)
 
     @classmethod
-    def from_capacity(
-        cls, capacity: LinkFloats | Iterable[float], **arrays: LinkFloats
-    ) -> "Network":
+    def from_capacity(cls, capacity: LinkFloats | Iterable[float], **arrays: Any) -> "Network":
         """Return a network of bare links, values checked; links are called by their number.
 
         Args:

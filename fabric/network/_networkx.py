@@ -28,7 +28,7 @@ def from_networkx(
     nodes = list(graph.nodes)
     number = {node: i for i, node in enumerate(nodes)}
     if graph.is_multigraph():
-        edges = list(graph.edges(keys=True, data=True))
+        edges: list[tuple[Any, ...]] = list(graph.edges(keys=True, data=True))  # pyright: ignore[reportCallIssue]
     else:
         edges = [(a, b, 0, data) for a, b, data in graph.edges(data=True)]
     faults: list[str] = []
@@ -36,8 +36,8 @@ def from_networkx(
     if missing and default_capacity is None:
         faults.append(
             f"`Network.from_networkx(capacity='{capacity}')`: {len(missing):,} of {len(edges):,} "
-            f"edges have no such attribute: {some(missing)}. Name the attribute that holds it, or give "
-            f"`default_capacity='400Gb/s'`."
+            f"edges have no such attribute: {some(missing)}. Name the attribute that holds it, "
+            f"or give `default_capacity='400Gb/s'`."
         )
     if not edges:
         faults.append("`Network.from_networkx(...)`: the graph has no edge, so there is no cable.")
@@ -90,8 +90,8 @@ def to_networkx(network: Network) -> "nx.MultiDiGraph[str]":
             key,
             kind=labels.kinds[labels.kind_of[node]],
             name=labels.names[node],
-            endpoint=bool(labels.endpoint[node]),  # pyright: ignore[reportOptionalSubscript]
-            forwards=bool(labels.forwards[node]),  # pyright: ignore[reportOptionalSubscript]
+            endpoint=bool(labels.endpoint[node]),
+            forwards=bool(labels.forwards[node]),
             **tags,
         )
     capacity, latency = np.asarray(network.capacity), np.asarray(network.latency)

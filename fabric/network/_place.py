@@ -1,8 +1,9 @@
-"""`place()`: the only door to the device. It pads, casts and refuses; nothing re-checks after it."""
+"""`place()`: the only door to the device. It pads, casts, refuses; nothing re-checks after it."""
 
 import warnings
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 

@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
+from fabric.kernels._local_rounds import Usage
 from fabric.network import Network, Routes, check_link_counts
 from fabric.solvers._solution import RateSolution
 
@@ -96,11 +97,11 @@ def live_capacity(network: Network) -> Float[np.ndarray, " links"]:
     return np.where(np.asarray(network.alive), np.asarray(network.capacity, np.float64), 0.0)
 
 
-def usage_arrays(routes: Routes) -> tuple[np.ndarray, ...]:
+def usage_arrays(routes: Routes) -> Usage:
     """Return hops and parts as host arrays of the types that the compiled kernels take."""
     ints = lambda x: np.ascontiguousarray(x, np.int32)
     floats = lambda x: np.ascontiguousarray(x, np.float64)
-    return (
+    return Usage(
         ints(routes.hop_flow), ints(routes.hop_bundle), floats(routes.hop_use),
         ints(routes.part_bundle), ints(routes.part_link), floats(routes.part_use),
     )  # fmt: skip

@@ -46,4 +46,4 @@ def fill(
 
 def _is_sparse(plan: CompiledPlan) -> bool:
     used = np.count_nonzero(np.diff(plan.back_ptr))
-    return len(plan.hop_at) < SPARSE * used
+    return bool(len(plan.hop_at) < SPARSE * used)

@@ -103,8 +103,8 @@ def max_min_rates(
     if is_traced(network, routes, weights, caps):
         if method == "compiled":
             message = (
-                '`max_min_rates(method="compiled")` needs concrete arrays, but it was called inside '
-                'a JAX transformation. Use method="rounds" or "auto" there.'
+                '`max_min_rates(method="compiled")` needs concrete arrays, but it was called '
+                'inside a JAX transformation. Use method="rounds" or "auto" there.'
             )
             raise NotImplementedError(message)
         return _traced(network, routes, weights, caps, rounds, throw)
@@ -169,9 +169,8 @@ def _solve_rounds(
     net, placed = place(network, routes)
     kind = net.capacity.dtype
     core = _jitted_rounds(routes.n_bundles, max_rounds)
-    parts = core(
-        net.capacity, net.alive, jnp.asarray(weights, kind), jnp.asarray(caps, kind), usage(placed)
-    )
+    floats = lambda x: jnp.asarray(x, kind)
+    parts = core(net.capacity, net.alive, floats(weights), floats(caps), usage(placed))
     return RateSolution(*parts, method=f"{prefix}rounds")
 
 
@@ -218,7 +217,7 @@ def _refuse(primals: Any, tangents: Any) -> Any:
     raise NotImplementedError(message)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _jitted_rounds(n_bundles: int, max_rounds: int) -> Callable[..., tuple[Any, ...]]:
     return jax.jit(functools.partial(_rounds, n_bundles=n_bundles, max_rounds=max_rounds))
 
