@@ -1,6 +1,6 @@
 """`Flows`: who sends how much to whom."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import equinox as eqx
 import numpy as np
@@ -39,12 +39,12 @@ class Flows(eqx.Module):
 
     def __init__(
         self,
-        src: AnyArray | Iterable[int],
-        dst: AnyArray | Iterable[int],
-        size: AnyArray | float = np.nan,
-        weight: AnyArray | float = 1.0,
-        cap: AnyArray | float = np.inf,
-        start: AnyArray | float = 0.0,
+        src: AnyArray | Sequence[int],
+        dst: AnyArray | Sequence[int],
+        size: AnyArray | Sequence[float] | float = np.nan,
+        weight: AnyArray | Sequence[float] | float = 1.0,
+        cap: AnyArray | Sequence[float] | float = np.inf,
+        start: AnyArray | Sequence[float] | float = 0.0,
     ):
         self.src, self.dst = np.asarray(src, np.int32), np.asarray(dst, np.int32)
         n = len(self.src)

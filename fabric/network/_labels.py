@@ -8,7 +8,7 @@ from a template per kind (`Names`), since a Python string per node costs more th
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import overload
+from typing import SupportsIndex, overload
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -45,10 +45,10 @@ class Names(Sequence[str]):
         return int(self._starts[-1])
 
     @overload
-    def __getitem__(self, index: int) -> str: ...
+    def __getitem__(self, index: SupportsIndex) -> str: ...
     @overload
     def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
+    def __getitem__(self, index: SupportsIndex | slice) -> str | list[str]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         i = int(index)

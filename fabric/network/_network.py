@@ -1,14 +1,14 @@
 """`Network`: links with capacity, latency, routing cost and an alive mask; labels beside them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from fabric._errors import ModelError, some
-from fabric._typing import LinkBools, LinkFloats, LinkInts
+from fabric._typing import AnyArray, LinkBools, LinkFloats, LinkInts
 from fabric.network._checks import capacity_faults
 from fabric.network._labels import Labels
 
@@ -44,7 +44,7 @@ class Network(eqx.Module):
 
     def __init__(
         self,
-        capacity: LinkFloats | Iterable[float],
+        capacity: AnyArray | Sequence[float],
         latency: LinkFloats | None = None,
         alive: LinkBools | None = None,
         routing_cost: LinkInts | None = None,
@@ -61,7 +61,7 @@ class Network(eqx.Module):
         object.__setattr__(self, "_labels", labels)
 
     @classmethod
-    def from_capacity(cls, capacity: LinkFloats | Iterable[float], **arrays: Any) -> "Network":
+    def from_capacity(cls, capacity: AnyArray | Sequence[float], **arrays: Any) -> "Network":
         """Return a network of bare links, values checked; links are called by their number.
 
         Args:
@@ -199,9 +199,10 @@ class Network(eqx.Module):
         return Network(**(kept | fields), labels=self.__dict__.get("_labels"))
 
 
-def _floats(values: LinkFloats | Iterable[float]) -> Float[np.ndarray, " links"] | LinkFloats:
-    if hasattr(values, "dtype") and hasattr(values, "shape"):
-        array = values
-        integer = np.issubdtype(np.dtype(array.dtype), np.integer)  # pyright: ignore[reportAttributeAccessIssue]
-        return array.astype(np.float64) if integer else array  # pyright: ignore[reportAttributeAccessIssue, reportReturnType]
-    return np.asarray(values, np.float64)
+def _floats(values: AnyArray | Sequence[float]) -> LinkFloats:
+    """Return the capacities as they are, or in float64 where they are no floats yet."""
+    if not hasattr(values, "dtype"):
+        return np.asarray(values, np.float64)
+    assert not isinstance(values, Sequence)
+    whole = np.issubdtype(np.dtype(values.dtype), np.integer)
+    return values.astype(np.float64) if whole else values

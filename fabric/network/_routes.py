@@ -260,7 +260,7 @@ class Routes(eqx.Module):
             n_links=int(n_links), n_bundles=int(n_bundles), n_pairs=n_pairs,
         )  # fmt: skip
 
-    def per_flow(self, rates: FlowFloats) -> FlowFloats:
+    def per_flow(self, rates: FlowFloats) -> Float[AnyArray, " pairs"]:
         """Return the rate of every flow from the rates of its queue pairs: their sum.
 
         Args:
