@@ -1,5 +1,6 @@
 """Settings of every test: float64, strict promotion, and where the reference data lie."""
 
+import os
 from pathlib import Path
 
 import hypothesis
@@ -13,7 +14,10 @@ hypothesis.settings.register_profile(
     "ci", derandomize=True, deadline=None, print_blob=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )  # fmt: skip
-hypothesis.settings.load_profile("ci")
+hypothesis.settings.register_profile(
+    "nightly", parent=hypothesis.settings.get_profile("ci"), derandomize=False, max_examples=500
+)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 SHARED = Path(__file__).resolve().parents[1] / "shared"
 

@@ -128,7 +128,7 @@ class Labels:
         return tuple(kind for kind, n in zip(self.kinds, counts, strict=True) if n)
 
     @functools.cached_property
-    def _node_of(self) -> dict[str, int]:
+    def node_of(self) -> dict[str, int]:
         """Node by id, and by name where the name is given once."""
         by_name: dict[str, int] = {}
         for node, name in enumerate(self.names):
@@ -152,17 +152,17 @@ class Labels:
 
     def node(self, name: str) -> int:
         """Return the node with this id, or with this name where only one has it."""
-        if name not in self._node_of:
+        if name not in self.node_of:
             why = (
                 "is the name of several nodes; use an id"
                 if name in set(self.names)
                 else "is no node"
             )
             message = (
-                f"'{name}' {why} of this network. {nearest(name, list(self._node_of)[:10_000])}"
+                f"'{name}' {why} of this network. {nearest(name, list(self.node_of)[:10_000])}"
             )
             raise ModelError(message)
-        return self._node_of[name]
+        return self.node_of[name]
 
     def link_name(self, link: int) -> str:
         """Return a name for one directed link that no other link of this network has."""

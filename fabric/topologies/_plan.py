@@ -1,0 +1,179 @@
+"""What builders share: checked counts, the spine rule, names of ragged blocks, the memory guard."""
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from fabric._errors import ModelError, raise_faults
+from fabric._units import format_size
+from fabric.network import Blueprint, Network
+
+# Peak while `Blueprint.network` joins the blocks, measured on `full_mesh(2000)`.
+BYTES_PER_CABLE = 150
+MEMORY_LIMIT = 16e9
+
+
+def wholes(least: int = 1, **values: object) -> tuple[int, ...]:
+    """Return the values as `int`, or say of all of them at once which is no whole number.
+
+    Args:
+        least: Smallest value allowed.
+        **values: Arguments under the names that the caller wrote.
+
+    Raises:
+        ModelError: If a value is no whole number or less than `least`.
+
+    Examples:
+        >>> wholes(leaves=2, spines=4)
+        (2, 4)
+    """
+    raise_faults(
+        [
+            f"`{name}` needs a whole number of {least} or more, but got {value!r}."
+            for name, value in values.items()
+            if not is_whole(value) or value < least  # pyright: ignore[reportOperatorIssue]
+        ]
+    )
+    return tuple(int(value) for value in values.values())  # pyright: ignore[reportArgumentType]
+
+
+def ratio(name: str, value: float) -> float:
+    """Return an oversubscription down:up, a finite number more than 0, or raise.
+
+    Examples:
+        >>> ratio("oversubscription", 4)
+        4.0
+    """
+    if isinstance(value, str) or not (math.isfinite(value) and value > 0):
+        message = (
+            f"`{name}` needs a finite number more than 0, such as 4 for 4:1, but got {value!r}."
+        )
+        raise ModelError(message)
+    return float(value)
+
+
+def even_spines(leaves: int, uplinks: int, radix: int) -> int | None:
+    """Return how many spines give every leaf the same number of cables to each of them.
+
+    The smallest S of at least `leaves * uplinks / radix` that divides `uplinks`. Dividing ports
+    alone gives 12 spines for three scalable units of a DGX H100 SuperPOD; the published table
+    and this rule say 16.
+
+    Args:
+        leaves: Leaves below the spines.
+        uplinks: Uplinks of each leaf.
+        radix: Ports of a spine that face the leaves.
+
+    Returns:
+        The number of spines, or None when one cable to each of `uplinks` spines is not enough.
+
+    Examples:
+        >>> even_spines(leaves=24, uplinks=32, radix=64)
+        16
+
+    References:
+        NVIDIA DGX SuperPOD reference architectures H100 and B200 (Table 4) and B300.
+    """
+    fewest = max(1, -(-leaves * uplinks // radix))
+    return next((s for s in range(fewest, uplinks + 1) if uplinks % s == 0), None)
+
+
+def numbered(
+    plan: Blueprint,
+    kind: str,
+    template: str,
+    total: int,
+    inner: tuple[int, ...] = (),
+    **tags: Int[np.ndarray, " nodes"],
+) -> Int[np.ndarray, " nodes"]:
+    """Add `total` nodes that count like an odometer, the last group left incomplete.
+
+    Args:
+        plan: Where the nodes go.
+        kind: Their kind.
+        template: Name with one `{}` for the outermost count and one per entry of `inner`.
+        total: Number of nodes.
+        inner: Size of each inner group, outermost first.
+        **tags: (nodes,), whole numbers.
+
+    Returns:
+        (nodes,), their numbers.
+
+    Examples:
+        >>> plan = Blueprint()
+        >>> numbered(plan, "host", "leaf{}-host{}", 5, (2,)).tolist()
+        [0, 1, 2, 3, 4]
+    """
+    group = math.prod(inner)
+    full, rest = divmod(total, group)
+    blocks = []
+    if full:
+        shape = (full, *inner)
+        cut = {name: tag[: full * group].reshape(shape) for name, tag in tags.items()}
+        blocks.append(plan.nodes(kind, template, shape, **cut).ravel())
+    if rest:
+        cut = {name: tag[full * group :] for name, tag in tags.items()}
+        named = template.replace("{}", str(full), 1)
+        blocks.append(numbered(plan, kind, named, rest, inner[1:], **cut))
+    return np.concatenate(blocks)
+
+
+def afford(what: str, cables: int) -> None:
+    """Raise when so many cables would not fit in memory.
+
+    Args:
+        what: What is to be built, as the caller wrote it.
+        cables: Number of cables.
+
+    Raises:
+        ModelError: With the number of cables and the memory they would take.
+    """
+    need = cables * BYTES_PER_CABLE
+    if need > MEMORY_LIMIT:
+        message = (
+            f"`{what}` has {cables:,} cables and would take about {format_size(need)} to build; "
+            f"the limit is {format_size(MEMORY_LIMIT)}. Ask for a smaller network, or for one "
+            f"plane or pod of it."
+        )
+        raise ModelError(message)
+
+
+def describe(builder: Callable[..., Network], **values: object) -> str:
+    """Return a call of a builder as text, without the arguments that have their default.
+
+    Capacity is always shown. `build` reads the values back.
+    """
+    defaults = {name: p.default for name, p in inspect.signature(builder).parameters.items()}
+    shown = [
+        f"{name}={_text(name, value)}"
+        for name, value in values.items()
+        if name == "capacity" or (value is not None and not _same(value, defaults[name]))
+    ]
+    return f"{builder.__name__}({', '.join(shown)})"
+
+
+def is_whole(value: object) -> bool:
+    if isinstance(value, bool | np.bool_):
+        return False
+    return isinstance(value, int | np.integer) or (
+        isinstance(value, float | np.floating) and float(value).is_integer()
+    )
+
+
+def _same(value: object, default: object) -> bool:
+    return isinstance(value, int | float | str) and value == default
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, Sequence | np.ndarray):
+        return "+".join(str(v) for v in value) if len(value) <= 8 else f"{len(value)} values"
+    if "capacity" in name:
+        return f"{float(value) / 1e9:.15g}GB/s"  # pyright: ignore[reportArgumentType]
+    if name == "latency":
+        return f"{float(value):.15g}s"  # pyright: ignore[reportArgumentType]
+    return f"{value}"
