@@ -6,3 +6,9 @@ from fabric.topologies._leaf_spine import leaf_spine as leaf_spine
 from fabric.topologies._rail_optimized import rail_optimized as rail_optimized
 from fabric.topologies._simple import full_mesh as full_mesh, single_switch as single_switch
 from fabric.topologies._spec import BUILDERS as BUILDERS, build as build, is_spec as is_spec
+from fabric.topologies._uniform import (
+    UniformDesign as UniformDesign,
+    plug as plug,
+    uniform_design as uniform_design,
+    why_not_uniform as why_not_uniform,
+)
