@@ -162,7 +162,12 @@ class Network(eqx.Module):
         """Return this network with another mask of live links; traced, labels kept."""
         return self._replace(alive=alive)
 
-    def without(self, *, nodes: Iterable[int | str] = (), links: Iterable[int] = ()) -> "Network":
+    def without(
+        self,
+        *,
+        nodes: Iterable[int | str] | Int[np.ndarray, " some"] = (),
+        links: Iterable[int] | Int[np.ndarray, " others"] = (),
+    ) -> "Network":
         """Return this network with some nodes and cables failed, on the host.
 
         Args:
@@ -177,13 +182,14 @@ class Network(eqx.Module):
         """
         labels = self.labels
         dead = np.array([labels.node(n) if isinstance(n, str) else n for n in nodes], np.int64)
-        bad = [int(i) for i in links if not 0 <= int(i) < self.n_links]
-        if bad:
-            message = (
-                f"`without(links=...)` names links {some(bad)}, but there are {self.n_links:,}."
-            )
-            raise ModelError(message)
-        cables = labels.cable_of[np.array(list(links), np.int64)]
+        lost = np.array(list(links), np.int64)
+        for what, items, count in (("nodes", dead, self.n_nodes), ("links", lost, self.n_links)):
+            if len(bad := items[(items < 0) | (items >= count)]):
+                message = (
+                    f"`without({what}=...)` names {what} {some(bad)}, but there are {count:,}."
+                )
+                raise ModelError(message)
+        cables = labels.cable_of[lost]
         failed = (
             np.isin(labels.cable_of, cables) | np.isin(labels.src, dead) | np.isin(labels.dst, dead)
         )
