@@ -1,6 +1,11 @@
 """Exact max-min rates of AI-cluster networks, the links that cost them, and what to change."""
 
-from fabric import readers as readers, topologies as topologies, traffic as traffic
+from fabric import (
+    readers as readers,
+    routing as routing,
+    topologies as topologies,
+    traffic as traffic,
+)
 from fabric._errors import (
     FabricError as FabricError,
     InfeasibleError as InfeasibleError,

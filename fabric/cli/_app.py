@@ -1,0 +1,113 @@
+"""The `fabric` command: its verbs, and how what goes wrong becomes one message and a code."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from fabric._errors import FabricError
+from fabric.cli._doctor import doctor
+from fabric.cli._list import list_known
+from fabric.cli._solve import solve
+from fabric.cli._topo import topo
+
+INTERRUPTED = 130
+_STOPPED = "interrupted; nothing was written."
+
+app = typer.Typer(
+    name="fabric",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> bool:
+    if value:
+        from fabric._version import __version__
+
+        typer.echo(f"fabric-solver {__version__}")
+        raise typer.Exit
+    return value
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Exact max-min rates, bottleneck links and what to change, for the networks of AI clusters."""
+
+
+app.command("solve")(solve)
+app.command("topo")(topo)
+app.command("list")(list_known)
+app.command("doctor")(doctor)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code.
+
+    Args:
+        args: Without the name of the program. Default: those of this process.
+
+    Returns:
+        0: answered. 2: wrong input. 3: cannot be served. 4: unsolved, or a check failed.
+    """
+    import jax
+
+    # Rates are compared to 1e-9; only the command line may set this for the whole process.
+    jax.config.update("jax_enable_x64", True)
+    try:
+        given = None if args is None else list(args)
+        code = app(args=given, prog_name="fabric", standalone_mode=False)
+    except FabricError as error:
+        return _say(str(error), error.exit_code)
+    except NotImplementedError as error:
+        return _say(str(error), FabricError.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _say(_STOPPED, INTERRUPTED)
+    except MemoryError:
+        return _say("not enough memory. Narrow the endpoints with `--hosts`.", 3)
+    except OSError as error:
+        where = f"'{error.filename}': " if error.filename else ""
+        return _say(f"{where}{error.strerror or error}.", FabricError.exit_code)
+    except Exception as error:
+        if hasattr(error, "format_message"):
+            return _usage(error)
+        if _was_interrupted(error):
+            return _say(_STOPPED, INTERRUPTED)
+        raise
+    # Typer turns Ctrl-C into this code without a word.
+    if code == INTERRUPTED:
+        return _say(_STOPPED, INTERRUPTED)
+    return code if isinstance(code, int) else 0
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Return whether Ctrl-C is behind an error: a compiled kernel raises `SystemError` from it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _usage(error: Exception) -> int:
+    """Say what is wrong with a command line, as typer found it."""
+    message = error.format_message()  # pyright: ignore[reportAttributeAccessIssue]
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        if message.strip():
+            typer.echo(message, err=True)
+        return FabricError.exit_code
+    hint = f" See `{context.command_path} --help`." if context is not None else ""
+    return _say(f"{message}{hint}", getattr(error, "exit_code", FabricError.exit_code))
+
+
+def _say(message: str, code: int) -> int:
+    typer.echo(f"error: {message}", err=True)
+    return code

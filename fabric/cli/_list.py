@@ -1,0 +1,82 @@
+"""`fabric list`: every name that the other verbs take."""
+
+import inspect
+from typing import Any
+
+from fabric.cli._output import FORMATS, Format, Output, check_output, emit, known
+
+
+def list_known(format: Format = "text", output: Output = None) -> None:
+    """Show the builders, patterns, routings, file formats and methods there are."""
+    known("--format", format, FORMATS)
+    check_output(output)
+    answer = _known()
+    emit(answer, lambda: _text(answer), format, output)
+
+
+def _known() -> dict[str, Any]:
+    from fabric import readers, routing, solvers, topologies, traffic
+
+    return {
+        "schema": "fabric.list/1",
+        "builders": [
+            {
+                "name": name,
+                "does": _first_line(builder),
+                "parameters": [
+                    {
+                        "name": key,
+                        "required": p.default is p.empty,
+                        "default": None if p.default is p.empty else p.default,
+                    }
+                    for key, p in inspect.signature(builder).parameters.items()
+                ],
+            }
+            for name, builder in topologies.BUILDERS.items()
+        ],
+        "patterns": list(traffic.PATTERNS),
+        "routings": [
+            {"name": name, "does": _first_line(rule)} for name, rule in routing.ROUTINGS.items()
+        ],
+        "formats": {"read": list(readers.FORMATS), "written": list(readers.WRITERS)},
+        "methods": list(solvers.METHODS),
+        "fabrics": ["demo"],
+    }
+
+
+def _first_line(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0].removeprefix("Return ")
+
+
+def _text(answer: dict[str, Any]) -> list[str]:
+    lines = ["builders   fabric topo NAME:key=value,...  (with = are defaults)"]
+    for builder in answer["builders"]:
+        keys = [
+            p["name"] if p["required"] else f"{p['name']}={_short(p['default'])}"
+            for p in builder["parameters"]
+        ]
+        lines += _wrapped(f"  {builder['name']}", keys)
+    lines.append("fabrics    demo (ships with the package), or a file")
+    lines.append(f"patterns   {', '.join(answer['patterns'])}")
+    lines.append("routings")
+    lines += [f"  {rule['name']:8} {rule['does']}" for rule in answer["routings"]]
+    formats = answer["formats"]
+    lines.append(f"formats    read: {', '.join(formats['read'])}")
+    lines.append(f"           written: {', '.join(formats['written'])}")
+    lines.append(f"methods    {', '.join(answer['methods'])}")
+    return lines
+
+
+def _short(default: object) -> str:
+    return "auto" if default is None else str(default)
+
+
+def _wrapped(name: str, keys: list[str], width: int = 98) -> list[str]:
+    lines, line = [], f"{name:17}"
+    for i, key in enumerate(keys):
+        piece = key + ("," if i < len(keys) - 1 else "")
+        if len(line) + len(piece) + 1 > width:
+            lines.append(line)
+            line = " " * 17
+        line += f" {piece}"
+    return [*lines, line]

@@ -1,0 +1,146 @@
+"""The FABRIC argument: a file, the demo, or a builder with its numbers."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fabric import readers, topologies
+from fabric._errors import ModelError, nearest
+from fabric.network import Network
+
+DEMO = Path(__file__).resolve().parents[1] / "data" / "demo.ibnetdiscover.gz"
+
+Fabric = Annotated[
+    str,
+    typer.Argument(
+        help="A file (ibnetdiscover, node-link JSON), `demo`, or a builder such as "
+        "`fat_tree:k=8,capacity=400Gb/s`.",
+    ),
+]
+Capacity = Annotated[
+    str | None,
+    typer.Option("--capacity", help="Of the cables to which a file gives none, with its unit."),
+]
+Unit = Annotated[
+    str | None, typer.Option("--unit", help="Unit of bare capacities in a file, such as Gb/s.")
+]
+Attribute = Annotated[
+    str | None,
+    typer.Option("--capacity-attribute", help="Edge attribute of a file that holds the capacity."),
+]
+
+_OPTIONS = {
+    "default_capacity": "--capacity",
+    "unit": "--unit",
+    "capacity": "--capacity-attribute",
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A fabric and what the file said about it; `reading` is None for a builder."""
+
+    network: Network
+    reading: readers.Reading | None
+
+    @property
+    def source(self) -> str:
+        """What to call it."""
+        return self.reading.source if self.reading else self.network.labels.source
+
+    @property
+    def format(self) -> str:
+        """Format of the file, or "builder"."""
+        return self.reading.format if self.reading else "builder"
+
+
+def load(text: str, capacity: str | None, unit: str | None, attribute: str | None) -> Subject:
+    """Return the fabric that a command line names.
+
+    Args:
+        text: The argument.
+        capacity: `--capacity`.
+        unit: `--unit`.
+        attribute: `--capacity-attribute`.
+
+    Raises:
+        ModelError: If it is neither a file nor a builder, the file or the numbers are wrong, or
+            there is no cable.
+    """
+    options = {"default_capacity": capacity, "unit": unit, "capacity": attribute}
+    given = {name: value for name, value in options.items() if value is not None}
+    subject = _found(text, given)
+    if subject.network.n_links == 0:
+        labels = subject.network.labels
+        nodes = ", ".join(
+            f"{int(labels.is_kind(kind).sum()):,} {kind}" for kind in labels.present_kinds
+        )
+        message = (
+            f"'{subject.source}': there is no cable, so this is no fabric (nodes: {nodes}). Give "
+            f"the whole output of the tool, from a machine that sees every switch."
+        )
+        raise ModelError(message)
+    return subject
+
+
+def _found(text: str, given: dict[str, str]) -> Subject:
+    path = Path(text)
+    if text.strip() and _exists(path):
+        return _read(path, given)
+    if given:
+        flags = ", ".join(f"`{_OPTIONS[name]}`" for name in given)
+        if text != "demo" and not topologies.is_spec(text):
+            message = f"There is no file '{text}' to use {flags} for. Check the path."
+        else:
+            message = (
+                f"{flags} says how to read a file, but '{text}' is none. A builder takes its "
+                f"capacity itself: `fat_tree:k=8,capacity=400Gb/s`."
+            )
+        raise ModelError(message)
+    if text == "demo":
+        reading = readers.read(DEMO)
+        return Subject(reading.network, reading)
+    if topologies.is_spec(text):
+        return Subject(topologies.build(text), None)
+    word = text.partition(":")[0]
+    hint = "Check the path." if re.search(r"[/\\.]", text) else ""
+    message = (
+        f"'{text}' is no file here, and no builder. {hint or nearest(word, _words())} A builder is "
+        f"called like `fat_tree:k=8,capacity=400Gb/s`; `fabric list` shows all."
+    )
+    raise ModelError(message)
+
+
+def _words() -> list[str]:
+    return ["demo", *topologies.BUILDERS]
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _read(path: Path, given: dict[str, str]) -> Subject:
+    try:
+        reading = readers.read(path, **given)
+    except ModelError as error:
+        raise ModelError(_as_flags(str(error))) from error
+    return Subject(reading.network, reading)
+
+
+def _as_flags(message: str) -> str:
+    """Return a reader's message with its options as the command line calls them.
+
+    Examples:
+        >>> _as_flags("Say `capacity='...'`, or `default_capacity='400Gb/s'`.")
+        'Say `--capacity-attribute ...`, or `--capacity 400Gb/s`.'
+    """
+    for option, flag in _OPTIONS.items():
+        message = re.sub(rf"`{option}='([^'`]*)'`", rf"`{flag} \1`", message)
+        message = message.replace(f"`{option}`", f"`{flag}`") if option != "capacity" else message
+    return message

@@ -1,0 +1,111 @@
+"""What `fabric doctor` and `fabric list` say."""
+
+import importlib.metadata
+
+import numpy as np
+import pytest
+
+from fabric import UnsolvedError, __version__
+from fabric.cli import _doctor
+
+CHECKS = {"precision", "jax", "solver", "import name"}
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """No other distribution installs the name, whatever this environment holds."""
+    monkeypatch.setattr(
+        importlib.metadata, "packages_distributions", lambda: {"fabric": ["fabric-solver"]}
+    )
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_sound_installation_is_code_0(fabric):
+    answer = fabric("doctor", "--format", "json").json
+    assert answer["schema"] == "fabric.doctor/1"
+    assert answer["ok"]
+    assert {check["name"] for check in answer["checks"]} == CHECKS
+    assert answer["versions"]["jax"]
+    assert answer["precision"] == "float64"
+    assert answer["devices"]
+
+
+@pytest.mark.usefixtures("alone")
+def test_text_ends_with_the_verdict(fabric):
+    assert fabric("doctor").lines[-1] == "all is well"
+
+
+def test_a_clash_of_names_is_code_4_with_the_next_step(fabric, monkeypatch):
+    monkeypatch.setattr(
+        importlib.metadata,
+        "packages_distributions",
+        lambda: {"fabric": ["fabric", "fabric-solver"]},
+    )
+    ran = fabric("doctor")
+    assert ran.code == UnsolvedError.exit_code
+    assert "pip uninstall fabric" in ran.out
+    assert "failed: 'import name'" in ran.out
+
+
+@pytest.mark.usefixtures("alone")
+def test_wrong_products_of_jax_are_found(fabric, monkeypatch):
+    monkeypatch.setattr(_doctor, "wrong_rows", lambda rows, kind: int(kind == "float32"))
+    ran = fabric("doctor")
+    assert ran.code == UnsolvedError.exit_code
+    assert "1 of 32,769 rows in float32" in ran.out
+    assert "jax!=0.10.2" in ran.out
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_check_that_breaks_is_a_finding_and_no_traceback(fabric, monkeypatch):
+    def broken(*_: object) -> int:
+        raise OSError("no device")
+
+    monkeypatch.setattr(_doctor, "wrong_rows", broken)
+    ran = fabric("doctor")
+    assert ran.code == UnsolvedError.exit_code
+    assert "OSError: no device" in ran.out
+
+
+@pytest.mark.parametrize(("rows", "kind"), [(16_385, "float64"), (32_769, "float32")])
+def test_products_followed_by_a_sum_are_right_under_jit(rows, kind):
+    assert _doctor.wrong_rows(rows, kind) == 0
+
+
+def test_a_wrong_row_would_be_counted(monkeypatch):
+    import jax
+
+    def spoiled(function):
+        def run(values):
+            result = np.array(jax.vmap(lambda v: (v * v).sum())(values))
+            result[-1] += 1
+            return result
+
+        return run
+
+    monkeypatch.setattr(jax, "jit", spoiled)
+    assert _doctor.wrong_rows(100, "float64") == 1
+
+
+def test_list_names_all_there_is(fabric):
+    answer = fabric("list", "--format", "json").json
+    assert answer["schema"] == "fabric.list/1"
+    assert {"fat_tree", "rail_optimized"} <= {row["name"] for row in answer["builders"]}
+    assert set(answer["patterns"]) >= {"all-to-all", "permutation", "incast", "ring"}
+    assert {row["name"] for row in answer["routings"]} >= {"ecmp", "spray"}
+    assert "ibnetdiscover" in answer["formats"]["read"]
+    assert answer["methods"] == ["auto", "rounds", "compiled"]
+    (fat_tree,) = (row for row in answer["builders"] if row["name"] == "fat_tree")
+    assert fat_tree["parameters"][0] == {"name": "k", "required": True, "default": None}
+
+
+def test_list_in_text_fits_a_screen(fabric):
+    ran = fabric("list")
+    assert len(ran.lines) <= 40
+    assert "rail_optimized" in ran.out
+    assert "\x1b" not in ran.out
+
+
+def test_version_is_printed(fabric):
+    ran = fabric("--version")
+    assert (ran.code, ran.out) == (0, f"fabric-solver {__version__}\n")
