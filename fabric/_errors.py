@@ -6,6 +6,7 @@ the class of the error.
 """
 
 import difflib
+import itertools
 from collections.abc import Iterable, Sequence
 
 
@@ -39,9 +40,10 @@ def some(items: Iterable[object], limit: int = 5) -> str:
     >>> some(range(8))
     "'0', '1', '2', '3', '4' and 3 more"
     """
-    listed = [f"'{item}'" for item in items]
-    if len(listed) > limit:
-        return f"{', '.join(listed[:limit])} and {len(listed) - limit:,} more"
+    rest = iter(items)
+    listed = [f"'{item}'" for item in itertools.islice(rest, limit)]
+    if more := sum(1 for _ in rest):
+        return f"{', '.join(listed)} and {more:,} more"
     if len(listed) < 2:
         return "".join(listed)
     return f"{', '.join(listed[:-1])} and {listed[-1]}"
