@@ -18,8 +18,11 @@ _SIZES = {
     for word, unit in _WORDS.items()
 }
 _RATES = {f"{unit}{per}": scale for unit, scale in _SIZES.items() for per in ("/s", "ps")}
-_TIMES = {"ps": 1e-12, "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
-_TIMES |= {"min": 60.0, "h": 3600.0, "d": 86400.0}
+_TIMES = {"ps": 1e-12, "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0} | {
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
 _QUANTITY = re.compile(
     r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-zµ]*(?:/s)?)\s*"
 )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.ops import segment_min, segment_sum
+from jax.ops import segment_max, segment_min, segment_sum
 
 from fabric._typing import AnyArray, FlowFloats, LinkFloats
 
@@ -102,31 +102,80 @@ def local_rounds(
 
 
 class Ends:
-    """Reductions between flows and links through bundles; without parts a bundle is a link."""
+    """Reductions between flows, bundles and links; without parts a bundle is a link.
+
+    An entry of use 0 does not cross. Arrays over parts are arrays over links when there are no
+    parts, and the reductions from parts are then the identity.
+    """
 
     def __init__(self, usage: Usage, n_flows: int, n_bundles: int, n_links: int):
         self.u, self.n_flows, self.n_bundles, self.n_links = usage, n_flows, n_bundles, n_links
         self.two_level = usage.part_link.shape[0] > 0
         self.crosses = usage.hop_use > 0
-        self.carries = usage.part_use > 0
+        one = jnp.ones(n_links, usage.hop_use.dtype)
+        self.carried_use = usage.part_use if self.two_level else one
+        self.carried = self.carried_use > 0
+
+    def of_parts(self, per_bundle: AnyArray) -> AnyArray:
+        """Return (parts,), the value of each part's bundle."""
+        return per_bundle[self.u.part_bundle] if self.two_level else per_bundle
+
+    def of_links(self, per_link: AnyArray) -> AnyArray:
+        """Return (parts,), the value of each part's link."""
+        return per_link[self.u.part_link] if self.two_level else per_link
+
+    def part_sum(self, per_part: AnyArray) -> AnyArray:
+        """Return (links,), the sum over the parts of each link."""
+        if not self.two_level:
+            return per_part
+        return segment_sum(per_part, self.u.part_link, self.n_links)
+
+    def part_min(self, per_part: AnyArray) -> AnyArray:
+        """Return (bundles,), the smallest over the parts of each bundle."""
+        if not self.two_level:
+            return per_part
+        return segment_min(per_part, self.u.part_bundle, self.n_bundles)
+
+    def part_max(self, per_part: AnyArray) -> AnyArray:
+        """Return (links,), the largest over the parts of each link."""
+        if not self.two_level:
+            return per_part
+        return segment_max(per_part, self.u.part_link, self.n_links)
 
     def sum_to_links(self, per_flow: AnyArray) -> AnyArray:
         """Return (links,), the sum over flows of use times `per_flow`."""
-        bundle = segment_sum(
-            self.u.hop_use * per_flow[self.u.hop_flow], self.u.hop_bundle, self.n_bundles
-        )
+        hop = self.u.hop_use * per_flow[self.u.hop_flow]
+        bundle = segment_sum(hop, self.u.hop_bundle, self.n_bundles)
         if not self.two_level:
             return bundle
-        return segment_sum(
-            self.u.part_use * bundle[self.u.part_bundle], self.u.part_link, self.n_links
-        )
+        return self.part_sum(self.u.part_use * self.of_parts(bundle))
+
+    def sum_to_flows(self, per_link: AnyArray) -> AnyArray:
+        """Return (flows,), the sum over links of use times `per_link`."""
+        bundle = per_link
+        if self.two_level:
+            part = self.u.part_use * self.of_links(per_link)
+            bundle = segment_sum(part, self.u.part_bundle, self.n_bundles)
+        hop = self.u.hop_use * bundle[self.u.hop_bundle]
+        return segment_sum(hop, self.u.hop_flow, self.n_flows, indices_are_sorted=True)
+
+    def count_to_links(self, marked: AnyArray) -> AnyArray:
+        """Return (links,), the entries of marked flows on each link."""
+        hop = (self.crosses & marked[self.u.hop_flow]).astype(jnp.int32)
+        bundle = segment_sum(hop, self.u.hop_bundle, self.n_bundles)
+        return self.part_sum(jnp.where(self.carried, self.of_parts(bundle), 0))
+
+    def count_to_flows(self, marked: AnyArray) -> AnyArray:
+        """Return (flows,), the entries of each flow on marked links."""
+        bundle = (self.carried & self.of_links(marked)).astype(jnp.int32)
+        if self.two_level:
+            bundle = segment_sum(bundle, self.u.part_bundle, self.n_bundles)
+        hop = jnp.where(self.crosses, bundle[self.u.hop_bundle], 0)
+        return segment_sum(hop, self.u.hop_flow, self.n_flows, indices_are_sorted=True)
 
     def min_to_flows(self, per_link: AnyArray, nothing: AnyArray) -> AnyArray:
         """Return (flows,), the smallest `per_link` on the way of each flow."""
-        bundle = per_link
-        if self.two_level:
-            part = jnp.where(self.carries, per_link[self.u.part_link], nothing)
-            bundle = segment_min(part, self.u.part_bundle, self.n_bundles)
+        bundle = self.part_min(jnp.where(self.carried, self.of_links(per_link), nothing))
         hop = jnp.where(self.crosses, bundle[self.u.hop_bundle], nothing)
         return segment_min(hop, self.u.hop_flow, self.n_flows, indices_are_sorted=True)
 
@@ -136,15 +185,20 @@ class Ends:
         bundle = segment_min(hop, self.u.hop_bundle, self.n_bundles)
         if not self.two_level:
             return bundle
-        part = jnp.where(self.carries, bundle[self.u.part_bundle], nothing)
+        part = jnp.where(self.carried, self.of_parts(bundle), nothing)
         return segment_min(part, self.u.part_link, self.n_links)
+
+    def max_to_links(self, per_flow: AnyArray, nothing: AnyArray) -> AnyArray:
+        """Return (links,), the largest `per_flow` among the flows on each link."""
+        hop = jnp.where(self.crosses, per_flow[self.u.hop_flow], nothing)
+        bundle = segment_max(hop, self.u.hop_bundle, self.n_bundles)
+        return self.part_max(jnp.where(self.carried, self.of_parts(bundle), nothing))
 
     def first_to_flows(self, marked: AnyArray) -> AnyArray:
         """Return (flows,), the lowest marked link on the way of each flow; `n_links` for none."""
-        number = jnp.where(
-            marked, jnp.arange(self.n_links, dtype=jnp.int32), jnp.int32(self.n_links)
-        )
-        return jnp.minimum(self.min_to_flows(number, jnp.int32(self.n_links)), self.n_links)
+        none = jnp.int32(self.n_links)
+        number = jnp.where(marked, jnp.arange(self.n_links, dtype=jnp.int32), none)
+        return jnp.minimum(self.min_to_flows(number, none), none)
 
     def touched(self) -> AnyArray:
         """Return (flows,), whether a flow crosses any link."""

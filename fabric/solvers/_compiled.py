@@ -26,7 +26,7 @@ def fill(
     cap_level = cap / weight
     finite = np.flatnonzero(np.isfinite(cap_level))
     cap_order = finite[np.argsort(cap_level[finite], kind="stable")].astype(np.int32)
-    if plan.link_ptr is None:
+    if not plan.wide:
         trial = _is_sparse(plan)
         level, stopper, rounds = _water_fill.fill_links(
             capacity, plan.flow_ptr, plan.hop_at, plan.hop_use, plan.back_ptr, plan.back_flow,

@@ -15,23 +15,24 @@ from fabric.network import Routes
 
 @dataclass(frozen=True)
 class CompiledPlan:
-    """Routes transposed and merged; `at` is a link class in one-level form, a bundle otherwise."""
+    """Routes transposed and merged into classes of links.
 
+    Narrow plans are one-level: every bundle is one class, and `hop_at` holds classes. In wide
+    ones it holds bundles, and `link_bundle` and `link_use` say what each class carries.
+    """
+
+    wide: bool
     flow_ptr: Int[np.ndarray, " flows_plus_1"]
     hop_at: Int[np.ndarray, " kept_hops"]
     hop_use: Float[np.ndarray, " kept_hops"]
     back_ptr: Int[np.ndarray, " rows_plus_1"]
     back_flow: Int[np.ndarray, " kept_hops"]
-    link_ptr: Int[np.ndarray, " classes_plus_1"] | None  # None: one level
-    link_bundle: Int[np.ndarray, " kept_parts"] | None
-    link_use: Float[np.ndarray, " kept_parts"] | None
+    link_ptr: Int[np.ndarray, " classes_plus_1"]
+    link_bundle: Int[np.ndarray, " kept_parts"]
+    link_use: Float[np.ndarray, " kept_parts"]
+    n_bundles: int
     class_of: Int[np.ndarray, " links"] | None  # None: every link is its own class
     n_classes: int
-
-    @property
-    def one_level(self) -> bool:
-        """Whether every flow crosses link classes directly."""
-        return self.link_ptr is None
 
 
 def compiled_plan(routes: Routes) -> CompiledPlan:
@@ -58,8 +59,9 @@ def _build(routes: Routes) -> CompiledPlan:
             routes.n_flows, flow, at, use, np.append(width > 0, False), routes.n_bundles
         )
         return CompiledPlan(
-            ptr, at, use, back_ptr, back_flow, link_ptr, link_bundle, link_use, class_of, n_classes
-        )
+            True, ptr, at, use, back_ptr, back_flow, link_ptr, link_bundle, link_use,
+            routes.n_bundles, class_of, n_classes,
+        )  # fmt: skip
     # One past the end: where padding and bundles without a link lead.
     link_at = np.full(routes.n_bundles + 1, n_classes, np.int32)
     fraction = np.zeros(routes.n_bundles + 1)
@@ -78,7 +80,11 @@ def _one_level(
 ) -> CompiledPlan:
     present = np.append(np.ones(n_classes, bool), False)
     ptr, link, use, back_ptr, back_flow = _rows(n_flows, flow, link, use, present, n_classes)
-    return CompiledPlan(ptr, link, use, back_ptr, back_flow, None, None, None, class_of, n_classes)
+    each = np.arange(n_classes + 1)
+    return CompiledPlan(
+        False, ptr, link, use, back_ptr, back_flow, each, each[:-1].astype(np.int32),
+        np.ones(n_classes), n_classes, class_of, n_classes,
+    )  # fmt: skip
 
 
 def _rows(

@@ -1,0 +1,157 @@
+"""How each phase is set up, run and judged; imported only by the process that measures."""
+
+import functools
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import fabric as fb
+from experiments.bench.instances import instance
+from experiments.bench.registry import Cell
+
+Solved = tuple[fb.Network, fb.Routes, fb.RateSolution]
+
+N_FLOWS = {"k8": 2_000, "k64": 1_000_000}
+OVERSUBSCRIPTION = {"fat-tree-4to1": 4}
+N_FAILED = {"fat-tree-20-failed": 20}
+CERTIFIED = 1e-9
+"""Largest violation that a float64 solve may have."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A cell made ready.
+
+    Attributes:
+        fresh: Return what a repeat starts from; not timed.
+        run: Return seconds and the result.
+        facts: Return what to record of the last result, a certificate among it.
+    """
+
+    fresh: Callable[[], Any]
+    run: Callable[[Any], tuple[float, Any]]
+    facts: Callable[[Any], dict[str, object]]
+
+
+def work_of(cell: Cell) -> Work:
+    """Return the work of a cell, its inputs made."""
+    if cell.phase == "import":
+        return Work(lambda: None, _import_time, lambda _: {})
+    if cell.phase == "read":
+        return _reading()
+    if cell.problem == "permutation":
+        made = instance(cell.size)
+        net = fb.Network(made["capacity"])
+        fresh = lambda: fb.Routes.from_csr(
+            made["flow_ptr"], made["flow_links"], n_links=net.n_links
+        )
+        return _solving(net, fresh, cell.phase, cell.method)
+    if cell.phase == "build":
+        return Work(lambda: None, lambda _: timed(lambda: _fat_tree(cell)), _net_facts)
+    phase, _, rule = cell.phase.partition("-")
+    net = _with_failures(_fat_tree(cell), cell)
+    flows = fb.traffic.uniform_random(net.hosts, N_FLOWS[cell.size], seed=0)
+    route = functools.partial(_route, net, flows, rule)
+    if phase == "route":
+        return Work(lambda: None, lambda _: timed(route), _route_facts)
+    return _solving(net, route, phase, "compiled")
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the seconds that a call took and what it returned."""
+    began = time.perf_counter()
+    result = call()
+    return time.perf_counter() - began, result
+
+
+def _solving(net: fb.Network, fresh: Callable[[], fb.Routes], phase: str, method: str) -> Work:
+    def solve(routes: fb.Routes) -> Solved:
+        solution = fb.max_min_rates(net, routes, method=method, throw=False)
+        jax.block_until_ready(solution.rates)
+        return net, routes, solution
+
+    def plan(routes: fb.Routes) -> tuple[float, Solved]:
+        # What the first solve of new routes takes beyond a second one: their layout.
+        first, _ = timed(lambda: solve(routes))
+        second, solved = timed(lambda: solve(routes))
+        return first - second, solved
+
+    if phase == "plan":
+        return Work(fresh, plan, _solve_facts)
+    routes = fresh()
+    return Work(lambda: routes, lambda held: timed(lambda: solve(held)), _solve_facts)
+
+
+def _fat_tree(cell: Cell) -> fb.Network:
+    ratio = OVERSUBSCRIPTION.get(cell.problem, 1)
+    return fb.topologies.fat_tree(k=int(cell.size.removeprefix("k")), oversubscription=ratio)
+
+
+def _with_failures(net: fb.Network, cell: Cell) -> fb.Network:
+    """Fail cables between switches, drawn once."""
+    if cell.problem not in N_FAILED:
+        return net
+    labels = net.labels
+    hosts = labels.is_kind("host")
+    inner = np.flatnonzero(~hosts[labels.src] & ~hosts[labels.dst])
+    cables = np.unique(labels.cable_of[inner])
+    drawn = np.random.default_rng(0).choice(cables, N_FAILED[cell.problem], replace=False)
+    _, first_link = np.unique(labels.cable_of, return_index=True)
+    return net.without(links=first_link[np.searchsorted(np.unique(labels.cable_of), drawn)])
+
+
+def _route(net: fb.Network, flows: fb.Flows, rule: str) -> fb.Routes:
+    if rule == "ecmp":
+        return fb.routing.ecmp(net, flows, seed=0)
+    return fb.routing.spray(net, flows)
+
+
+def _reading() -> Work:
+    path = Path(fb.__file__).parent / "data" / "demo.ibnetdiscover.gz"
+    read = lambda: fb.readers.read(path)
+    return Work(lambda: None, lambda _: timed(read), lambda reading: _net_facts(reading.network))
+
+
+def _import_time(_: None) -> tuple[float, None]:
+    """Return what `import fabric` takes in a new process that has imported JAX and equinox."""
+    code = (
+        "import time, jax, equinox; began = time.perf_counter(); import fabric; "
+        "print(time.perf_counter() - began)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return float(done.stdout), None
+
+
+def _net_facts(net: fb.Network) -> dict[str, object]:
+    return {"links": net.n_links, "nodes": net.n_nodes, "hosts": len(net.hosts)}
+
+
+def _route_facts(routes: fb.Routes) -> dict[str, object]:
+    return {
+        "links": routes.n_links,
+        "flows": routes.n_flows,
+        "hops": routes.n_hops,
+        "bundles": routes.n_bundles,
+        "parts": routes.n_parts,
+    }
+
+
+def _solve_facts(solved: Solved) -> dict[str, object]:
+    net, routes, solution = solved
+    violation = fb.certify(net, routes, solution)
+    if not violation <= CERTIFIED:
+        message = f"the certificate of this solve is {violation:.1e}, more than {CERTIFIED:.0e}."
+        raise RuntimeError(message)
+    return _route_facts(routes) | {
+        "dtype": str(solution.rates.dtype),
+        "ran": solution.method,
+        "rounds": int(solution.rounds),
+        "certificate": violation,
+    }

@@ -1,0 +1,108 @@
+"""What is measured: problem x size x phase x method, each with the time it should take.
+
+Nothing heavy is imported here: the process that only starts others must stay small, since a
+child's peak memory counts from its parent's.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement. `target_s`: what it should take on one thread; printed, never asserted."""
+
+    problem: str
+    size: str
+    phase: str
+    method: str = ""
+    target_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        return "/".join(filter(None, (self.problem, self.size, self.phase, self.method)))
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One phase of one problem at several sizes; `smallest` is for the smoke run only."""
+
+    problem: str
+    phase: str
+    smallest: str
+    targets: dict[str, float | None] = field(hash=False)
+    method: str = ""
+
+    def cells(self, *, smoke: bool) -> Iterator[Cell]:
+        sizes = {self.smallest: None} if smoke else self.targets
+        for size, target in sizes.items():
+            yield Cell(self.problem, size, self.phase, self.method, target)
+
+
+def _permutations() -> Iterator[Spec]:
+    """Golden instances: one flow per port (ft, sparse), fifty per port (ls, dense)."""
+    solve: dict[str, dict[str, dict[str, float | None]]] = {
+        "compiled": {
+            "ft-1k": {"ft-10k": 0.01, "ft-100k": 0.1},
+            "ft-1k-het": {"ft-100k-het": 0.1},
+            "ls-1k": {"ls-100k": 0.03},
+        },
+        "rounds": {
+            "ft-1k": {"ft-10k": None, "ft-100k": None},
+            "ft-1k-het": {"ft-100k-het": None},
+            "ls-1k": {"ls-100k": None},
+        },
+    }
+    for method, families in solve.items():
+        for smallest, targets in families.items():
+            if method == "compiled":  # "rounds" keeps no layout between solves
+                yield Spec("permutation", "plan", smallest, dict.fromkeys(targets), method)
+            yield Spec("permutation", "solve", smallest, targets, method)
+
+
+def _random_pairs() -> Iterator[Spec]:
+    """A million random pairs on a fat tree of 65,536 hosts, by hash and by spray."""
+    targets: dict[str, dict[str, float | None]] = {
+        "fat-tree": {
+            "build": 0.06,
+            "route-ecmp": 1.5,
+            "plan-ecmp": None,
+            "solve-ecmp": None,
+            "route-spray": 1.0,
+            "plan-spray": None,
+            "solve-spray": 1.0,
+        },
+        "fat-tree-4to1": {
+            "build": 0.06,
+            "route-ecmp": 1.5,
+            "solve-ecmp": None,
+            "route-spray": 1.0,
+            "solve-spray": 1.0,
+        },
+        "fat-tree-20-failed": {
+            "route-ecmp": 1.5,
+            "solve-ecmp": None,
+            "route-spray": 2.0,
+            "plan-spray": None,
+            "solve-spray": 2.0,
+        },
+    }
+    for problem, phases in targets.items():
+        for phase, target in phases.items():
+            yield Spec(problem, phase, "k8", {"k64": target})
+
+
+SPECS = (
+    Spec("import", "import", "fabric", {"fabric": 0.3}),
+    Spec("file", "read", "demo", {"demo": None}),
+    *_permutations(),
+    *_random_pairs(),
+)
+
+
+def chosen(*, only: str = "", smoke: bool = False) -> list[Cell]:
+    """Return the cell called `only`, else those whose name holds it or fits it as a pattern."""
+    cells = [cell for spec in SPECS for cell in spec.cells(smoke=smoke)]
+    exact = [cell for cell in cells if cell.name == only]
+    return exact or [cell for cell in cells if only in cell.name or fnmatch(cell.name, only)]
