@@ -15,8 +15,9 @@ help: ## List the targets
 demo: $(VENV)/.demo ## Solve all-to-all on the demo fabric and say which cables to plug in
 	@$(BIN)/fabric solve demo --pattern all-to-all --plug
 
-test: $(VENV)/.dev ## Run every test and doctest
+test: $(VENV)/.dev ## Run every test, doctest and notebook
 	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --nbmake notebooks
 
 lint: $(VENV)/.dev ## Check format, style, types and floors
 	@$(BIN)/ruff format --check .

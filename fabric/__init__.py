@@ -22,7 +22,13 @@ from fabric.network import (
 )
 from fabric.solvers import (
     RESULTS as RESULTS,
+    Mean as Mean,
     RateSolution as RateSolution,
+    Sensitivities as Sensitivities,
+    Sensitivity as Sensitivity,
     certify as certify,
+    directional as directional,
     max_min_rates as max_min_rates,
+    one_sided as one_sided,
+    sensitivities as sensitivities,
 )

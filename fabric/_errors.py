@@ -7,7 +7,8 @@ the class of the error.
 
 import difflib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 
 class FabricError(Exception):
@@ -32,21 +33,43 @@ class UnsolvedError(FabricError, RuntimeError):
     exit_code = 4
 
 
-def some(items: Iterable[object], limit: int = 5) -> str:
+def some(
+    items: Iterable[object], limit: int = 5, *, name: Callable[[Any], object] | None = None
+) -> str:
     """Return up to `limit` items in quotes, then "and N more".
 
-    >>> some(["a", "b", "c"])
-    "'a', 'b' and 'c'"
-    >>> some(range(8))
-    "'0', '1', '2', '3', '4' and 3 more"
+    Args:
+        items: What to list.
+        limit: How many at most.
+        name: What an item is called; asked only for those that are listed. Default: its text.
+
+    Examples:
+        >>> some(["a", "b", "c"])
+        "'a', 'b' and 'c'"
+        >>> some(range(8), name="host{}".format)
+        "'host0', 'host1', 'host2', 'host3', 'host4' and 3 more"
     """
     rest = iter(items)
-    listed = [f"'{item}'" for item in itertools.islice(rest, limit)]
-    if more := sum(1 for _ in rest):
-        return f"{', '.join(listed)} and {more:,} more"
-    if len(listed) < 2:
-        return "".join(listed)
-    return f"{', '.join(listed[:-1])} and {listed[-1]}"
+    listed = [f"'{item if name is None else name(item)}'" for item in itertools.islice(rest, limit)]
+    return joined(listed, more=sum(1 for _ in rest))
+
+
+def joined(words: Sequence[str], limit: int | None = None, *, more: int = 0) -> str:
+    """Return words with commas and "and", as they are; beyond `limit`, how many more there are.
+
+    Args:
+        words: What to list.
+        limit: How many at most. Default: all.
+        more: How many there are besides `words`.
+
+    Examples:
+        >>> joined(["a", "b", "c"]), joined(["a", "b", "c"], 2), joined(["a"])
+        ('a, b and c', 'a, b and 1 more', 'a')
+    """
+    shown = list(words if limit is None else words[:limit])
+    if more := more + len(words) - len(shown):
+        shown.append(f"{more:,} more")
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """How each phase is set up, run and judged; imported only by the process that measures."""
 
 import functools
+import statistics
 import subprocess
 import sys
 import time
@@ -86,7 +87,34 @@ def _solving(net: fb.Network, fresh: Callable[[], fb.Routes], phase: str, method
     if phase == "plan":
         return Work(fresh, plan, _solve_facts)
     routes = fresh()
+    if phase == "reverse":
+        return _reversing(net, routes, method, functools.partial(solve, routes))
     return Work(lambda: routes, lambda held: timed(lambda: solve(held)), _solve_facts)
+
+
+def _reversing(
+    net: fb.Network, routes: fb.Routes, method: str, solve: Callable[[], Solved]
+) -> Work:
+    """Time the pull of one cotangent back to every capacity, beside solve and whole gradient."""
+    loss = lambda c: jax.numpy.log(
+        fb.max_min_rates(net.with_capacity(c), routes, method=method, throw=False).rates
+    ).sum()
+    capacity = jax.numpy.asarray(net.capacity)
+    _, pull = jax.jit(lambda c: jax.vjp(loss, c))(capacity)
+    one = jax.numpy.ones((), capacity.dtype)
+    pulled, gradient = jax.jit(lambda back, bar: back(bar)), jax.jit(jax.grad(loss))
+    ready = lambda call: lambda: jax.block_until_ready(call())
+
+    def facts(_: Any) -> dict[str, object]:
+        median = lambda call: statistics.median(timed(ready(call))[0] for _ in range(5))
+        gradient(capacity)
+        took = {
+            "solve_s": median(lambda: solve()[2].rates),
+            "gradient_s": median(lambda: gradient(capacity)),
+        }
+        return took | _solve_facts(solve())
+
+    return Work(lambda: None, lambda _: timed(ready(lambda: pulled(pull, one))), facts)
 
 
 def _fat_tree(cell: Cell) -> fb.Network:

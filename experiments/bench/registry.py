@@ -59,6 +59,9 @@ def _permutations() -> Iterator[Spec]:
             if method == "compiled":  # "rounds" keeps no layout between solves
                 yield Spec("permutation", "plan", smallest, dict.fromkeys(targets), method)
             yield Spec("permutation", "solve", smallest, targets, method)
+            if method == "compiled":  # at most twice what the solve may take
+                twice = {size: target and 2 * target for size, target in targets.items()}
+                yield Spec("permutation", "reverse", smallest, twice, method)
 
 
 def _random_pairs() -> Iterator[Spec]:
@@ -69,9 +72,11 @@ def _random_pairs() -> Iterator[Spec]:
             "route-ecmp": 1.5,
             "plan-ecmp": None,
             "solve-ecmp": None,
+            "reverse-ecmp": None,
             "route-spray": 1.0,
             "plan-spray": None,
             "solve-spray": 1.0,
+            "reverse-spray": 2.0,
         },
         "fat-tree-4to1": {
             "build": 0.06,

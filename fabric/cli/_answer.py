@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from fabric._errors import UnsolvedError
-from fabric.cli._demand import Demand, Rule
+from fabric.cli._demand import Demand, Rule, entry
 from fabric.cli._subject import Subject
 from fabric.network import Network, Routes
 from fabric.solvers import RESULTS, RateSolution, certify, max_min_rates
@@ -89,7 +89,8 @@ def answer(
         "demand": asked.name,
         "flows": asked.flows.n_flows,
         "endpoints": asked.endpoints,
-        "endpoints_failed": asked.left_out,
+        "endpoints_failed": asked.failed,
+        "flows_left_out": asked.left_out,
         "links_used": int(used.sum()),
         "links_present": int(live.sum()),
         "routing": rule_said | {"why": rule.why},
@@ -104,9 +105,12 @@ def answer(
         "tiers": _tiers(network, case, load, used),
         "bottlenecks": bottlenecks,
         "bottleneck_links": held,
+        "bottlenecks_by": "rate" if _alike(case.routes) else "rate per weight",
+        "sensitivities": [],
         "method": case.solution.method,
         "rounds": int(case.solution.rounds),
         "certificate": case.certificate,
+        "tie_margin": float(case.solution.tie_margin),
         "result": "converged"
         if bool(case.solution.result == RESULTS.converged)
         else RESULTS[case.solution.result],
@@ -172,26 +176,27 @@ def _tiers(
 def _bottlenecks(
     network: Network, case: Case, load: np.ndarray, top: int, tier: str | None
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return the links that stop flows, slowest level first, and how many there are."""
+    """Return the links that stop flows, lowest level first, and how many there are."""
     labels, routes = network.labels, case.routes
     stopper = np.asarray(case.solution.bottleneck)
-    level = np.asarray(case.solution.rates, np.float64) / np.asarray(routes.weight)
     held = np.flatnonzero(stopper >= 0)
+    link, rate = stopper[held], np.asarray(case.solution.rates, np.float64)[held]
     n = network.n_links
-    lowest = np.full(n, np.inf)
-    np.minimum.at(lowest, stopper[held], level[held])
-    # A flow counts once per link, however many of its queue pairs stop there.
-    flow = np.asarray(routes.flow_of)[held]
-    link = stopper[held]
+    level, slowest = np.full((2, n), np.inf)
+    np.minimum.at(level, link, rate / np.asarray(routes.weight)[held])
+    # A flow counts once per link, with all of its queue pairs that stop there.
     if routes.n_pairs < routes.n_flows:
-        link = np.unique(link.astype(np.int64) * routes.n_pairs + flow) // max(routes.n_pairs, 1)
+        ends = link.astype(np.int64) * routes.n_pairs + np.asarray(routes.flow_of)[held]
+        ends, row = np.unique(ends, return_inverse=True)
+        link, rate = ends // routes.n_pairs, np.bincount(row, weights=rate)
+    np.minimum.at(slowest, link, rate)
     count = np.bincount(link, minlength=n)
-    wanted = (count > 0) & np.asarray(case.solution.saturated)
+    wanted = count > 0
     if tier is not None:
         wanted &= labels.is_tier(tier)
     links = np.flatnonzero(wanted)
     # Levels that differ by rounding only are one level, or its links would not sort by flows.
-    rounded = np.array([float(f"{value:.9e}") for value in lowest[links]])
+    rounded = np.array([float(f"{value:.9e}") for value in level[links]])
     order = links[np.lexsort((links, -count[links], rounded))]
     share = _utilisation(network, load)
     capacity = np.asarray(network.capacity, np.float64)
@@ -200,7 +205,8 @@ def _bottlenecks(
             "link": network.link_name(link),
             "tier": labels.tiers[labels.tier_of[link]],
             "flows": int(count[link]),
-            "level": float(lowest[link]),
+            "rate": float(slowest[link]),
+            "level": float(level[link]),
             "utilisation": float(share[link]),
             "capacity": float(capacity[link]),
         }
@@ -209,24 +215,23 @@ def _bottlenecks(
     return rows, len(links)
 
 
+def _alike(routes: Routes) -> bool:
+    """Return whether flows rank by rate as they rank by rate per weight."""
+    weight = np.asarray(routes.weight)
+    return routes.n_pairs == routes.n_flows and bool(np.all(weight == weight[:1]))
+
+
 def _assumptions(asked: Demand, rule: Rule) -> list[dict[str, Any]]:
-    entry = lambda name, value, kind, source: {
-        "name": name, "value": value, "kind": kind, "source": source
-    }  # fmt: skip
     listed = [
-        entry("routing", rule.name, rule.kind, rule.why),
+        entry("routing", rule.name, rule.kind("routing"), rule.why),
         entry(
             "link efficiency", 1.0, "assumed", "capacities are nominal, without protocol overhead"
         ),
         entry("sharing", "max-min", "assumed", "flows share a full link fairly, by weight"),
-        entry(
-            "queue pairs",
-            rule.queue_pairs,
-            "user" if rule.queue_pairs > 1 else "assumed",
-            "per flow",
-        ),
+        entry("queue pairs", rule.queue_pairs, rule.kind("queue-pairs"), "per flow"),
         *asked.assumptions,
     ]
-    if rule.name == "ecmp" or asked.name in ("permutation", "incast"):
-        listed.append(entry("seed", rule.seed, "assumed", "of drawn patterns and ECMP hashes"))
+    if rule.name == "ecmp" or asked.pattern in ("permutation", "incast"):
+        source = "of drawn patterns and ECMP hashes"
+        listed.append(entry("seed", rule.seed, rule.kind("seed"), source))
     return listed

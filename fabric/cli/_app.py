@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fabric._errors import FabricError
-from fabric.cli._doctor import doctor
+from fabric.cli._doctor import doctor, no_device
 from fabric.cli._list import list_known
 from fabric.cli._solve import solve
 from fabric.cli._topo import topo
@@ -82,6 +82,8 @@ def main(args: Sequence[str] | None = None) -> int:
             return _usage(error)
         if _was_interrupted(error):
             return _say(_STOPPED, INTERRUPTED)
+        if fault := no_device():
+            return _say(". ".join(fault), FabricError.exit_code)
         raise
     # Typer turns Ctrl-C into this code without a word.
     if code == INTERRUPTED:

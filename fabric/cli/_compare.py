@@ -8,6 +8,7 @@ from fabric.cli import _answer
 from fabric.cli._answer import Case
 from fabric.cli._demand import Demand, Rule
 from fabric.cli._output import Progress, note
+from fabric.cli._units import counted
 from fabric.network import Network
 from fabric.topologies._uniform import UniformDesign, plug
 
@@ -45,6 +46,7 @@ def compared(design: UniformDesign, asked: Demand, case: Case, whole: Case) -> d
 def plugged(
     network: Network,
     design: UniformDesign,
+    pairs: list[tuple[int, int, int]],
     asked: Demand,
     rule: Rule,
     method: str,
@@ -52,11 +54,12 @@ def plugged(
     *,
     limit: float,
 ) -> dict[str, Any]:
-    """Return what every missing cable buys when it alone is plugged, the best first.
+    """Return what plugging buys at every pair that lacks cables: one, and all of them.
 
     Args:
-        network: As cabled.
+        network: As cabled, with failures.
         design: What it should be.
+        pairs: Those of the design's missing pairs to try: (leaf, spine, how many it lacks).
         asked: The flows.
         rule: How they are routed.
         method: How they are solved.
@@ -66,23 +69,24 @@ def plugged(
     Raises:
         ModelError: If it would take longer, judged by one such solve.
     """
-    pairs = design.missing_pairs
+    tries = [(*pair, count) for pair in pairs for count in sorted({1, pair[2]})]
     names = network.labels.names
     base = case.stats
     times = asked.endpoints - 1 if asked.all_to_all else 1
     rows: list[dict[str, Any]] = []
-    with Progress("trying cables", len(pairs)) as progress:
-        for leaf, spine, lack in pairs:
+    with Progress("plugging", len(tries)) as progress:
+        for leaf, spine, lack, count in tries:
             start = time.monotonic()
-            tried = plug(network, [(leaf, spine, 1)], design.capacity)
+            tried = plug(network, [(leaf, spine, count)], design.capacity)
             stats = _answer.solved(tried, asked, rule, method).stats
             if not rows:
-                _afford(time.monotonic() - start, len(pairs), limit)
+                _afford(time.monotonic() - start, len(tries), limit)
             rows.append(
                 {
                     "leaf": names[leaf],
                     "spine": names[spine],
                     "missing": lack,
+                    "plugged": count,
                     "slowest": stats["slowest"] * times,
                     "mean": stats["mean"] * times,
                     "gain": {key: _gain(stats[key], base[key]) for key in ("slowest", "mean")},
@@ -92,8 +96,9 @@ def plugged(
     raises = max(row["gain"]["slowest"] for row in rows) >= WORTH
     # Gains that differ by rounding only must not decide over the second criterion.
     first = (lambda row: -round(row["gain"]["slowest"], 9)) if raises else (lambda row: 0.0)
-    rows.sort(key=lambda row: (first(row), -row["gain"]["mean"]))
+    rows.sort(key=lambda row: (first(row), -round(row["gain"]["mean"], 9), row["plugged"]))
     return {
+        "pairs": len(pairs),
         "tried": len(rows),
         "unit": "byte/s per endpoint" if asked.all_to_all else "byte/s per flow",
         "ranked_by": "slowest flow, then mean rate" if raises else "mean rate",
@@ -105,12 +110,12 @@ def plugged(
 
 def _afford(seconds: float, n: int, limit: float) -> None:
     if n > 1 and seconds * n > 5:
-        note(f"trying {n} cables, one at a time: about {seconds * n:.0f} s")
+        note(f"plugging {n:,} times, one pair at a time: about {seconds * n:.0f} s")
     if seconds * n > limit:
         message = (
-            f"`--plug` would try {n:,} cables at {seconds:.1f} s each, about {seconds * n:,.0f} s; "
-            f"the limit is {limit:,.0f} s. Raise `--plug-time`, or narrow the endpoints with "
-            f"`--hosts`."
+            f"`--plug` would solve {counted(n, 'time')} at {seconds:.1f} s each, about "
+            f"{seconds * n:,.0f} s; the limit is {limit:,.0f} s. Raise `--plug-time`, or narrow "
+            f"the endpoints with `--hosts`."
         )
         raise ModelError(message)
 

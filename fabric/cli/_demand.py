@@ -2,6 +2,7 @@
 
 import fnmatch
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,38 +15,57 @@ from fabric._errors import InfeasibleError, ModelError, some
 from fabric._units import format_size
 from fabric.cli._output import known
 from fabric.cli._subject import Subject
+from fabric.cli._units import counted
 from fabric.network import Flows, Network, Routes
+from fabric.traffic._hosts import MOST_FLOWS
 
 INFINIBAND = ("ibnetdiscover",)
+AT_ONCE = "all flows run at once; sizes and starts do not enter the rates"
 # Flows, routes, the solver's layout and its evidence, as measured on two tiers.
 _BYTES_PER_ROW = 400
 
 
 @dataclass(frozen=True)
 class Demand:
-    """Flows and what was asked for: `name` is the pattern, or the file."""
+    """Flows and where they come from.
+
+    Attributes:
+        flows: Those that take part.
+        name: The pattern, or the file.
+        pattern: The pattern, or None for a file.
+        endpoints: How many send or receive.
+        failed: Endpoints that would take part, had they not failed.
+        left_out: Flows of a file that do not take part.
+        assumptions: About these flows.
+    """
 
     flows: Flows
     name: str
+    pattern: str | None
     endpoints: int
+    failed: int
     left_out: int
     assumptions: list[dict[str, Any]]
 
     @property
     def all_to_all(self) -> bool:
         """Whether every endpoint sends to every other, so that a rate per endpoint is defined."""
-        return self.name == "all-to-all"
+        return self.pattern == "all-to-all"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A routing with its options."""
+    """A routing with its options; `given` are the flags that the command line had."""
 
     name: str
     seed: int
     queue_pairs: int
     why: str
-    kind: str
+    given: frozenset[str]
+
+    def kind(self, flag: str) -> str:
+        """Return who chose what a flag says."""
+        return "user" if flag in self.given else "assumed"
 
     def routes(self, network: Network, flows: Flows) -> Routes:
         """Return the routes of flows on a network."""
@@ -55,21 +75,22 @@ class Rule:
         return routing.ROUTINGS[self.name](network, flows, **options)
 
 
-def choose(name: str | None, subject: Subject, seed: int, queue_pairs: int) -> Rule:
+def choose(name: str | None, subject: Subject, seed: int | None, queue_pairs: int | None) -> Rule:
     """Return the routing asked for, or the usual one of this kind of fabric."""
-    if queue_pairs < 1:
-        message = f"`--queue-pairs {queue_pairs}` needs a whole number from 1."
-        raise ModelError(message)
-    if seed < 0:
-        message = f"`--seed {seed}` needs a whole number from 0."
-        raise ModelError(message)
+    flags = {"routing": name, "seed": seed, "queue-pairs": queue_pairs}
+    given = frozenset(flag for flag, value in flags.items() if value is not None)
+    for flag, value, least in (("seed", seed, 0), ("queue-pairs", queue_pairs, 1)):
+        if value is not None and value < least:
+            message = f"`--{flag} {value}` needs a whole number from {least}."
+            raise ModelError(message)
     if name is not None:
         known("--routing", name, list(routing.ROUTINGS))
-        return Rule(name, seed, queue_pairs, "as asked for", "user")
-    if subject.format in INFINIBAND:
-        why = "InfiniBand adaptive routing, taken as ideal spray"
-        return Rule("spray", seed, queue_pairs, why, "assumed")
-    return Rule("ecmp", seed, queue_pairs, "Ethernet hashing, one path per flow", "assumed")
+        why = "as asked for"
+    elif subject.format in INFINIBAND:
+        name, why = "spray", "InfiniBand adaptive routing, taken as ideal spray"
+    else:
+        name, why = "ecmp", "Ethernet hashing, one path per flow"
+    return Rule(name, seed or 0, queue_pairs or 1, why, given)
 
 
 def demand(
@@ -77,15 +98,16 @@ def demand(
     pattern: str | None,
     flows: Path | None,
     matrix: Path | None,
+    columns: str | None,
     hosts: str | None,
-    seed: int,
-    queue_pairs: int,
+    rule: Rule,
 ) -> Demand:
     """Return the flows that a command line asks for.
 
     Raises:
         ModelError: If not exactly one of pattern, flows and matrix is given, one is unknown or
             wrong, fewer than two endpoints are left, or the work would not fit in memory.
+        InfeasibleError: If too few endpoints are alive, or no flow of a file takes part.
     """
     given = [
         f"`{flag}`"
@@ -99,36 +121,80 @@ def demand(
             f"`--pattern all-to-all`."
         )
         raise ModelError(message)
+    if columns is not None and flows is None:
+        message = "`--columns` names the columns of a `--flows` file, and there is none here."
+        raise ModelError(message)
     if pattern is not None:
         known("--pattern", pattern, list(traffic.PATTERNS))
-    if flows is not None and hosts is not None:
-        message = "`--hosts` narrows a pattern or a matrix, but a flow file names its hosts itself."
-        raise ModelError(message)
-    chosen, left_out, assumptions = _endpoints(network, hosts)
-    if flows is not None:
-        made, name = traffic.read_flows(flows, network), flows.name
-    elif matrix is not None:
-        whole = hosts is None and left_out == 0
-        made, name = traffic.read_matrix(matrix, network if whole else chosen), matrix.name
-    else:
-        name = pattern or ""
-        count = len(chosen) * (len(chosen) - 1) if name == "all-to-all" else len(chosen)
-        _afford(count * queue_pairs, f"{name} among {len(chosen):,} endpoints")
-        made = traffic.PATTERNS[name](chosen, float("nan"), seed)
-    _afford(made.n_flows * queue_pairs, name)
-    ends = len(chosen) if pattern else len(np.union1d(made.src, made.dst))
-    return Demand(made, name, ends, left_out if pattern else 0, assumptions)
+    chosen, lost = _endpoints(network, hosts)
+    if pattern is not None:
+        count = len(chosen) * (len(chosen) - 1) if pattern == "all-to-all" else len(chosen)
+        _afford(count * rule.queue_pairs, f"{pattern} among {len(chosen):,} endpoints")
+        made = traffic.PATTERNS[pattern](chosen, float("nan"), rule.seed)
+        said = f"`--hosts {hosts}`" if hosts else "every node that sends and receives"
+        ends = entry("endpoints", len(chosen), "user" if hosts else "assumed", said)
+        return Demand(made, pattern, pattern, len(chosen), len(lost), 0, [ends])
+    file = flows or matrix or Path()
+    whole = _flow_file(flows, network, columns) if flows else traffic.read_matrix(file, network)
+    made = _among(whole, chosen, file.name)
+    _afford(made.n_flows * rule.queue_pairs, file.name)
+    named, taken = (np.union1d(each.src, each.dst) for each in (whole, made))
+    said = f"ends of the flows of '{file.name}'" + (f" within `--hosts {hosts}`" if hosts else "")
+    assumptions = [entry("endpoints", len(taken), "user", said)]
+    if np.any(np.isfinite(made.size)) or np.any(np.asarray(made.start) > 0):
+        assumptions.append(entry("timing", "at once", "assumed", AT_ONCE))
+    failed, left_out = int(np.isin(named, lost).sum()), whole.n_flows - made.n_flows
+    return Demand(made, file.name, None, len(taken), failed, left_out, assumptions)
+
+
+def entry(name: str, value: Any, kind: str, source: str) -> dict[str, Any]:
+    """Return one assumption; `kind` is "user" or "assumed"."""
+    return {"name": name, "value": value, "kind": kind, "source": source}
+
+
+def _flow_file(path: Path, network: Network, columns: str | None) -> Flows:
+    renamed: dict[str, str | None] = {}
+    for part in columns.split(",") if columns is not None else ():
+        header, equals, field = part.rpartition("=")
+        if not equals or not header.strip():
+            message = (
+                f"`--columns {columns}`: '{part}' is not of the form `header=field`, such as "
+                f"`Volume=size_MB`; `header=` leaves a column out."
+            )
+            raise ModelError(message)
+        renamed[header.strip()] = field.strip() or None
+    try:
+        return traffic.read_flows(path, network, columns=renamed)
+    except ModelError as error:
+        said = re.sub(
+            r"`columns=\{'(.*?)': None\}`",
+            r"`--columns '\1=FIELD'` or `--columns '\1='`",
+            str(error),
+        )
+        raise ModelError(said.replace("`columns`:", "`--columns`:")) from None
+
+
+def _among(flows: Flows, chosen: Int[np.ndarray, " hosts"], file: str) -> Flows:
+    """Return the flows with both ends among the endpoints that take part."""
+    kept = np.isin(flows.src, chosen) & np.isin(flows.dst, chosen)
+    if kept.all():
+        return flows
+    if not kept.any():
+        message = (
+            f"None of the {counted(flows.n_flows, 'flow')} of '{file}' has both ends among the "
+            f"{len(chosen):,} endpoints that take part. Widen `--hosts`, or take back a `--failed`."
+        )
+        raise InfeasibleError(message)
+    fields = ("src", "dst", "size", "weight", "cap", "start")
+    return Flows(**{name: np.asarray(getattr(flows, name))[kept] for name in fields})
 
 
 def _endpoints(
     network: Network, glob: str | None
-) -> tuple[Int[np.ndarray, " hosts"], int, list[dict[str, Any]]]:
-    """Return the endpoints that take part, and how many failed ones do not."""
+) -> tuple[Int[np.ndarray, " hosts"], Int[np.ndarray, " failed"]]:
+    """Return the endpoints that take part, and those that would, had they not failed."""
     labels = network.labels
-    nodes = network.hosts
-    said = "every node that sends and receives"
-    if glob is not None:
-        nodes, said = _matching(network, nodes, glob), f"`--hosts {glob}`"
+    nodes = network.hosts if glob is None else _matching(network, network.hosts, glob)
     live = np.asarray(network.alive)
     wired = np.zeros(labels.n_nodes, bool)
     failed = np.zeros(labels.n_nodes, bool)
@@ -136,13 +202,13 @@ def _endpoints(
     failed[labels.src[~live]] = True
     # What was never wired stays in: routing names it as unreachable.
     lost = failed[nodes] & ~wired[nodes]
-    kept = nodes[~lost]
-    if len(kept) < 2:
-        message = f"{len(kept)} of {len(nodes):,} endpoints are alive; two are needed."
+    if len(nodes) - lost.sum() < 2:
+        message = (
+            f"{len(nodes) - lost.sum()} of {len(nodes):,} endpoints are alive; two are needed. "
+            f"Take back a `--failed`."
+        )
         raise InfeasibleError(message)
-    kind = "user" if glob is not None else "assumed"
-    entry = {"name": "endpoints", "value": len(kept), "kind": kind, "source": said}
-    return kept, int(lost.sum()), [entry]
+    return nodes[~lost], nodes[lost]
 
 
 def _matching(
@@ -168,10 +234,11 @@ def _matching(
 def _afford(rows: int, what: str) -> None:
     """Raise before work that would not fit in memory."""
     need, free = rows * _BYTES_PER_ROW, _free_memory()
-    if need > free:
+    if need > free or rows > MOST_FLOWS:
+        limit = f"{format_size(free)} is free" if need > free else f"{MOST_FLOWS:,} are the most"
         message = (
             f"{what} is {rows:,} flows and queue pairs, about {format_size(need)} of memory, but "
-            f"{format_size(free)} is free. Narrow the endpoints with `--hosts`, lower "
+            f"{limit}. Narrow the endpoints with `--hosts`, lower "
             f"`--queue-pairs`, or use `--pattern permutation`."
         )
         raise ModelError(message)

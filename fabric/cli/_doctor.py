@@ -1,6 +1,7 @@
 """`fabric doctor`: is this installation sound, and if not, what to do."""
 
 import importlib.metadata
+import os
 import platform
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import typer
 
 from fabric._errors import UnsolvedError, some
 from fabric.cli._output import FORMATS, Format, Output, check_output, emit, known
+from fabric.cli._units import counted, listed
 
 DISTRIBUTION = "fabric-solver"
 _PACKAGES = (DISTRIBUTION, "jax", "jaxlib", "numba", "numpy", "scipy", "equinox")
@@ -32,18 +34,22 @@ def examine() -> dict[str, Any]:
     """Return the state of this installation, schema `fabric.doctor/1`."""
     import jax
 
-    checks = [
-        _check("precision", precision),
-        _check("jax", jax_is_right),
-        _check("solver", solver_is_right),
-        _check("import name", import_name_is_ours),
-    ]
+    names: list[str] = []
+    checks = [_check("devices", lambda: _devices(names))]
+    # Without a device these would only say the same again.
+    if checks[0]["ok"]:
+        checks += [
+            _check("precision", precision),
+            _check("jax", jax_is_right),
+            _check("solver", solver_is_right),
+        ]
+    checks.append(_check("import name", import_name_is_ours))
     return {
         "schema": "fabric.doctor/1",
         "ok": all(check["ok"] for check in checks),
         "versions": {"python": platform.python_version()}
         | {package: _version(package) for package in _PACKAGES},
-        "devices": [f"{device.platform}: {device.device_kind}" for device in jax.devices()],
+        "devices": names,
         "precision": "float64" if jax.config.jax_enable_x64 else "float32",  # pyright: ignore[reportAttributeAccessIssue]
         "checks": checks,
     }
@@ -70,6 +76,35 @@ def _check(name: str, run: Callable[[], tuple[bool, str, str]]) -> dict[str, Any
         step = "Install into a fresh environment: `pip install fabric-solver`."
     seconds = round(time.perf_counter() - start, 3)
     return {"name": name, "ok": ok, "found": found, "next": "" if ok else step, "seconds": seconds}
+
+
+def _devices(names: list[str]) -> tuple[bool, str, str]:
+    """Collect the names of the devices, and return whether there is one."""
+    import jax
+
+    if fault := no_device():
+        return False, *fault
+    names += [f"{device.platform}: {device.device_kind}" for device in jax.devices()]
+    return True, counted(len(names), "device"), ""
+
+
+def no_device() -> tuple[str, str] | None:
+    """Return why JAX has no device to compute on and what to do, or None if it has one."""
+    import jax
+
+    try:
+        jax.devices()
+    # JAX raises whatever its plugins raise, a bare `AssertionError` where none is there.
+    except Exception as error:
+        asked = os.environ.get("JAX_PLATFORMS")
+        because = f" with JAX_PLATFORMS='{asked}'" if asked else ""
+        why = str(error).partition("\n")[0] or "this platform is not installed or has no device"
+        step = (
+            "Unset JAX_PLATFORMS, or set it to cpu, to compute on the CPU; for a GPU "
+            "`pip install 'fabric-solver[cuda]'`."
+        )
+        return f"JAX does not start{because}: {why}", step
+    return None
 
 
 def precision() -> tuple[bool, str, str]:
@@ -161,7 +196,9 @@ def _text(answer: dict[str, Any]) -> list[str]:
     lines = [f"fabric-solver {versions[DISTRIBUTION]}, Python {versions['python']}"]
     others = (f"{name} {versions[name] or 'absent'}" for name in _PACKAGES[1:])
     lines.append(f"  {', '.join(others)}")
-    lines.append(f"  devices: {', '.join(answer['devices'])}; precision {answer['precision']}")
+    lines.append(
+        f"  devices: {listed(answer['devices'], 4) or 'none'}; precision {answer['precision']}"
+    )
     lines.append("checks")
     for check in answer["checks"]:
         state = "ok  " if check["ok"] else "FAIL"

@@ -14,6 +14,7 @@ import numpy as np
 import typer
 
 from fabric._errors import ModelError, nearest
+from fabric.readers._files import save
 
 FORMATS = ("text", "json")
 # What a shell reports for a program that the end of a pipe stopped.
@@ -64,7 +65,7 @@ def emit(
     else:
         text = lines()
     if output is not None:
-        write_whole(output, ("\n".join(text) + "\n").encode())
+        write(output, lambda path: save(path, "\n".join(text) + "\n"))
         return
     try:
         _show(text, format)
@@ -98,32 +99,25 @@ def _print_coloured(lines: list[str]) -> None:
         console.print(Text(line, style="bold" if heading else ""))
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all.
+def write(output: Path, save: Callable[[Path], object]) -> None:
+    """Let `save` make the file at `output`, whole or not at all; it keeps its mode and its links.
 
-    Raises:
-        ModelError: If the folder does not exist or cannot be written.
+    Args:
+        output: A file, a device or a pipe.
+        save: Writes the file at a path.
     """
-    check_output(path)
-    try:
-        # A device or a pipe such as /dev/stdout has no content that could be half there.
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)
-            return
-        target = path.resolve()
-        handle, partial = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            mask = os.umask(0)
-            os.umask(mask)
-            Path(partial).chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~mask)
-            Path(partial).replace(target)
-        finally:
-            Path(partial).unlink(missing_ok=True)
-    except OSError as error:
-        message = f"`-o {path}` cannot be written: {error.strerror or error}."
-        raise ModelError(message) from None
+    # A device or a pipe such as /dev/stdout cannot be replaced, and must not be.
+    if output.exists() and not output.is_file():
+        with tempfile.TemporaryDirectory() as folder:
+            made = Path(folder, output.name)
+            save(made)
+            output.write_bytes(made.read_bytes())
+        return
+    target = output.resolve()
+    mode = target.stat().st_mode & 0o777 if target.exists() else None
+    save(target)
+    if mode is not None:
+        target.chmod(mode)
 
 
 def plain(value: Any) -> Any:

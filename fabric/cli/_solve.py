@@ -1,17 +1,28 @@
 """`fabric solve`: rates of flows on a fabric, the links that hold them, and what cables buy."""
 
+import re
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fabric._errors import InfeasibleError, ModelError
 from fabric._units import parse_time
-from fabric.cli import _answer, _compare, _demand
+from fabric.cli import _answer, _compare, _demand, _sensitivity
 from fabric.cli._output import FORMATS, Format, Output, check_output, emit, known, note
 from fabric.cli._solve_text import text
-from fabric.cli._subject import Attribute, Capacity, Fabric, Unit, load
-from fabric.topologies._uniform import uniform_design
+from fabric.cli._subject import (
+    Attribute,
+    Capacity,
+    Fabric,
+    HostPattern,
+    LatencyUnit,
+    Unit,
+    load,
+)
+from fabric.cli._units import listed
+from fabric.topologies._uniform import UniformDesign, uniform_design
 
 _TELL_FROM = 1.0
 """Seconds of work from which stderr says how long it took."""
@@ -29,6 +40,14 @@ def solve(
     matrix: Annotated[
         Path | None, typer.Option("--matrix", help="CSV or NPY file: host to host.")
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="HEADER=FIELD,...",
+            help="What columns of `--flows` mean, such as 'Volume=size_MB'; 'Note=' ignores one.",
+        ),
+    ] = None,
     routing: Annotated[
         str | None,
         typer.Option(
@@ -41,7 +60,9 @@ def solve(
             "--hosts", help="Only endpoints whose name, or host name, matches, such as 'dgx-0*'."
         ),
     ] = None,
-    queue_pairs: Annotated[int, typer.Option("--queue-pairs", help="Queue pairs per flow.")] = 1,
+    queue_pairs: Annotated[
+        int | None, typer.Option("--queue-pairs", help="Queue pairs per flow; default 1.")
+    ] = None,
     method: Annotated[str, typer.Option("--method", metavar="auto|rounds|compiled")] = "auto",
     top: Annotated[
         int, typer.Option("--top", help="Bottleneck links and cables to list.", min=0)
@@ -53,7 +74,9 @@ def solve(
     failed: Annotated[
         list[str] | None,
         typer.Option(
-            "--failed", help="Take this node as failed; may be given again.", metavar="NODE"
+            "--failed",
+            metavar="NODE",
+            help="Take this node as failed, in the uniform design too; may be given again.",
         ),
     ] = None,
     compare: Annotated[
@@ -64,7 +87,10 @@ def solve(
     ] = True,
     plug: Annotated[
         bool,
-        typer.Option("--plug/--no-plug", help="Try every missing cable and rank what it buys."),
+        typer.Option(
+            "--plug/--no-plug",
+            help="Plug every pair that lacks cables, one cable and all, and rank what it buys.",
+        ),
     ] = False,
     plug_time: Annotated[
         str,
@@ -72,42 +98,101 @@ def solve(
             "--plug-time", help="Refuse `--plug` if it would take longer.", metavar="TIME"
         ),
     ] = "15min",
-    seed: Annotated[int, typer.Option("--seed", help="Of drawn patterns and ECMP hashes.")] = 0,
+    sensitivity: Annotated[
+        str | None,
+        typer.Option(
+            "--sensitivity",
+            metavar="tier|class|node|link|cable",
+            help="Say what 1 % more or less capacity of each of these does.",
+        ),
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            "--objective",
+            metavar="slowest|mean|total",
+            help="Of `--sensitivity`: the rate that counts; default slowest.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Of drawn patterns and ECMP hashes; default 0.")
+    ] = None,
     format: Format = "text",
     output: Output = None,
     capacity: Capacity = None,
     unit: Unit = None,
     attribute: Attribute = None,
+    latency_unit: LatencyUnit = None,
+    host_pattern: HostPattern = None,
 ) -> None:
     """Solve for the max-min fair rate of every flow, and name the links that hold them."""
     from fabric.solvers import METHODS
 
     known("--format", format, FORMATS)
     known("--method", method, METHODS)
+    _sensitivity.check(sensitivity, objective)
     check_output(output)
     limit = parse_time(plug_time, "--plug-time")
-    subject = load(fabric, capacity, unit, attribute)
-    network = subject.network.without(nodes=failed) if failed else subject.network
+    subject = load(
+        fabric, default_capacity=capacity, unit=unit, capacity=attribute,
+        latency_unit=latency_unit, host_pattern=host_pattern,
+    )  # fmt: skip
+    failed = failed or []
+    network = subject.network.without(nodes=failed)
     if tier is not None:
         network.labels.is_tier(tier)
     rule = _demand.choose(routing, subject, seed, queue_pairs)
-    asked = _demand.demand(network, pattern, flows, matrix, hosts, seed, queue_pairs)
+    asked = _demand.demand(network, pattern, flows, matrix, columns, hosts, rule)
 
     start = time.monotonic()
-    case = _answer.solved(network, asked, rule, method)
+    try:
+        case = _answer.solved(network, asked, rule, method)
+    except (InfeasibleError, ModelError) as error:
+        raise type(error)(_as_flags(str(error), failed)) from None
     seconds = time.monotonic() - start
     if seconds > _TELL_FROM:
         note(f"{asked.flows.n_flows:,} flows routed and solved in {seconds:.1f} s")
     answer = _answer.answer(subject, network, asked, rule, case, top=top, tier=tier, failed=failed)
-    design = uniform_design(network) if compare or plug else None
+    if sensitivity is not None:
+        answer |= _sensitivity.sensitivity(network, case, sensitivity, objective, top)
+    # The design is that of the fabric as read: a failed switch lacks no cable.
+    design = uniform_design(subject.network) if compare or plug else None
+    pairs = []
     if design is not None and design.missing:
-        whole = _answer.solved(design.network, asked, rule, method)
+        whole = _answer.solved(design.network.without(nodes=failed), asked, rule, method)
         answer["uniform_design"] = _compare.compared(design, asked, case, whole)
-        if plug:
-            answer["plug"] = _compare.plugged(
-                network, design, asked, rule, method, case, limit=limit
-            )
+        dead = {subject.network.labels.node(name) for name in failed}
+        pairs = [pair for pair in design.missing_pairs if dead.isdisjoint(pair[:2])]
+    if plug and design is not None and pairs:
+        answer["plug"] = _compare.plugged(
+            network, design, pairs, asked, rule, method, case, limit=limit
+        )
     elif plug:
-        why = "the fabric has no uniform leaf-spine design" if design is None else "none is missing"
-        note(f"`--plug` has no cable to try: {why}")
+        note(f"`--plug` has no cable to try: {_no_cable(design)}")
     emit(answer, lambda: text(answer, top), format, output)
+
+
+def _no_cable(design: UniformDesign | None) -> str:
+    if design is None:
+        return "the fabric has no uniform leaf-spine design"
+    return "every missing one is at a failed node" if design.missing else "none is missing"
+
+
+def _as_flags(message: str, failed: list[str]) -> str:
+    """Return a message of the routing with what to do about it on the command line.
+
+    Examples:
+        >>> _as_flags("No way. Bring links back (`network.alive`), or leave them out.", ["spine0"])
+        'No way. Take back `--failed spine0`, or leave endpoints out with `--hosts`.'
+    """
+    flags = listed([f"`--failed {name}`" for name in failed], 4)
+    back = f"Take back {flags}" if failed else "Mend what the file says is not alive"
+    steps = (
+        (r"Bring links back \(`network\.alive`\).*", f"{back}, or leave"),
+        (r"Add the missing links, or .*", "Plug the missing cables (`fabric topo`), or leave"),
+        (r"Raise `max_parts`.*", "Use `--routing ecmp`, fewer `--failed`, or leave"),
+    )
+    for said, step in steps:
+        if match := re.search(said, message):
+            message = f"{message[: match.start()]}{step} endpoints out with `--hosts`."
+    return message

@@ -5,8 +5,10 @@ import textwrap
 from typing import Any
 
 from fabric._units import format_rate
+from fabric.cli._demand import AT_ONCE
 from fabric.cli._output import table
-from fabric.cli._units import bits, percent
+from fabric.cli._sensitivity import lines as _sensitivities
+from fabric.cli._units import bits, counted, cut_link, fitted, listed, percent
 
 _STATS = ("slowest", "median", "mean", "max")
 _KEYS = ("slowest", "mean", "median")
@@ -21,13 +23,15 @@ def text(answer: dict[str, Any], top: int) -> list[str]:
     lines = [*_header(answer), *_rates(answer), ""]
     lines += _tiers(answer["tiers"])
     lines += _bottlenecks(answer)
+    if said := _sensitivities(answer):
+        lines += ["", *said]
     if design := answer.get("uniform_design"):
         lines += ["", *_design(answer, design)]
     if plug := answer.get("plug"):
         lines += _plug(plug, min(top, 6))
     lines.append(
-        f"solved by {answer['method']}, {answer['rounds']:,} rounds, certificate "
-        f"{answer['certificate']:.0e}"
+        f"solved by {answer['method']}, {counted(answer['rounds'], 'round')}, certificate "
+        f"{answer['certificate']:.0e}, tie margin {answer['tie_margin']:.0e}"
     )
     if design := answer.get("uniform_design"):
         lines += ["", *_verdict(answer, design)]
@@ -38,17 +42,20 @@ def _header(answer: dict[str, Any]) -> list[str]:
     fabric, routing = answer["fabric"], answer["routing"]
     lines = [f"{answer['demand']} on {fabric['source']}"]
     lines.append(
-        f"  {answer['flows']:,} flows among {answer['endpoints']:,} endpoints; "
-        f"{answer['links_used']:,} of {answer['links_present']:,} links used"
+        f"  {counted(answer['flows'], 'flow')} among {counted(answer['endpoints'], 'endpoint')}; "
+        f"{answer['links_used']:,} of {counted(answer['links_present'], 'link')} used"
     )
+    if out := answer["flows_left_out"]:
+        lines.append(f"  {counted(out, 'flow')} left out: an end failed or is not of `--hosts`")
+    if any(entry["source"] == AT_ONCE for entry in answer["assumptions"]):
+        lines.append(f"  {AT_ONCE}")
     seed = f", seed {routing['seed']}" if routing["name"] == "ecmp" else ""
     pairs = f", {routing['queue_pairs']} queue pairs" if routing["queue_pairs"] > 1 else ""
     lines.append(f"  routing: {routing['name']}{seed}{pairs} ({routing['why']})")
-    if fabric["failed"] or answer["endpoints_failed"]:
-        out = answer["endpoints_failed"]
-        also = f"; {out:,} endpoints with it" if out else ""
-        lines.append(f"  failed: {', '.join(fabric['failed'][:5])}{also}")
-    return lines
+    failed = [listed(fabric["failed"], 5)] if fabric["failed"] else []
+    if out := answer["endpoints_failed"]:
+        failed.append(f"{counted(out, 'endpoint')} without a live link")
+    return lines + ([f"  failed: {'; '.join(failed)}"] if failed else [])
 
 
 def _rates(answer: dict[str, Any]) -> list[str]:
@@ -88,42 +95,41 @@ def _tiers(tiers: list[dict[str, Any]]) -> list[str]:
         for row in tiers[:6]
     ]
     lines = table(rows, right=range(1, 6))
-    return lines + ([f"  and {len(tiers) - 6} more tiers"] if len(tiers) > 6 else [])
+    more = [f"  and {counted(len(tiers) - 6, 'more tier')}"] if len(tiers) > 6 else []
+    return lines + more
 
 
 def _bottlenecks(answer: dict[str, Any]) -> list[str]:
-    listed, total = answer["bottlenecks"], answer["bottleneck_links"]
+    rows, total = answer["bottlenecks"], answer["bottleneck_links"]
     if not total:
         return ["no link stops a flow: every flow is at its cap"]
-    if not listed:
-        return [f"{total:,} links stop flows"]
-    head = f"{total:,} links stop flows" + (", slowest first" if total > 1 else "")
-    rows = [[head, "tier", "flows", "rate there", "used"]]
-    rows += [
+    head = f"{total:,} links stop flows" if total > 1 else "1 link stops flows"
+    if not rows:
+        return [head]
+    if total > 1:
+        order = "slowest" if answer["bottlenecks_by"] == "rate" else "lowest rate per weight"
+        head += f", {order} first"
+    cells = [[head, "tier", "flows", "rate there", "used"]]
+    cells += [
         [
-            f"  {_cut(row['link'])}",
+            f"  {cut_link(row['link'], 48)}",
             row["tier"],
             f"{row['flows']:,}",
-            format_rate(row["level"]),
+            format_rate(row["rate"]),
             f"{percent(row['utilisation'])} of {bits(row['capacity'])}",
         ]
-        for row in listed
+        for row in rows
     ]
-    return table(rows, right=(2, 3))
-
-
-def _cut(name: str, width: int = 56) -> str:
-    """Return a name that leaves room for the numbers, its middle left out where it is too long."""
-    half = width // 2 - 1
-    return name if len(name) <= width else f"{name[:half]}..{name[-half:]}"
+    return table(cells, right=(2, 3))
 
 
 def _design(answer: dict[str, Any], design: dict[str, Any]) -> list[str]:
     now = answer.get("per_endpoint") or answer["rate"] | {"slowest": answer["rate"]["min"]}
     each = "per_endpoint" in answer
     unit = "per endpoint" if each else "per flow"
+    out = ", without what failed" if answer["fabric"]["failed"] else ""
     rows = [
-        [f"cables, {unit}", *_STATS[: 3 if each else 4], *([""] if each else [])],
+        [f"cables, {unit}{out}", *_STATS[: 3 if each else 4], *([""] if each else [])],
         [f"  as cabled ({design['have']:,})", *_each(now, each)],
         [
             f"  uniform ({design['cables']:,}, {design['per_pair']} per pair)",
@@ -134,58 +140,50 @@ def _design(answer: dict[str, Any], design: dict[str, Any]) -> list[str]:
 
 
 def _plug(plug: dict[str, Any], top: int) -> list[str]:
-    listed = plug["cables"][:top]
-    rows = [
-        [f"{plug['tried']} single cables tried, by {plug['ranked_by']}", "slowest", "", "mean", ""]
-    ]
-    rows += [
-        [
-            f"  {_cut(_cable(row))}",
-            format_rate(row["slowest"]),
-            _signed(row["gain"]["slowest"]),
-            format_rate(row["mean"]),
-            _signed(row["gain"]["mean"]),
+    """Return a line per pair that was tried: what one cable gains, and what all of them gain."""
+    pairs: dict[tuple[str, str], dict[bool, dict[str, float]]] = {}
+    lacks: dict[tuple[str, str], int] = {}
+    for row in plug["cables"]:
+        pair = row["leaf"], row["spine"]
+        lacks[pair] = row["missing"]
+        pairs.setdefault(pair, {})[row["plugged"] > 1] = row["gain"]
+    head = f"{counted(plug['pairs'], 'pair')}, by {plug['ranked_by']}"
+    cells = [[head, "missing", "one: slowest", "mean", "all: slowest", "mean"]]
+    for pair, gains in list(pairs.items())[:top]:
+        leaf, spine = fitted(*pair, 36)
+        shown = [
+            _signed(gains[whole][key]) if whole in gains else ""
+            for whole in (False, True)
+            for key in ("slowest", "mean")
         ]
-        for row in listed
-    ]
-    lines = table(rows, right=range(1, 5))
-    lone = [row for row in plug["cables"] if row["missing"] > 1 and row["gain"]["mean"] < -_SEEN]
-    if lone:
-        lines.append(
-            f"  {len(lone)} of these lower the mean when plugged alone: their pairs lack "
-            f"{_range([row['missing'] for row in lone])} cables, so plug all of a pair."
-        )
-    return lines
-
-
-def _range(counts: list[int]) -> str:
-    low, high = min(counts), max(counts)
-    return f"{low}" if low == high else f"{low} to {high}"
-
-
-def _cable(row: dict[str, Any]) -> str:
-    return f"{row['leaf']} - {row['spine']}"
+        cells.append([f"  {leaf} - {spine}", f"{lacks[pair]:,}", *shown])
+    lines = table(cells, right=range(1, 6))
+    more = [f"  and {counted(len(pairs) - top, 'more pair')}"] if len(pairs) > top else []
+    return lines + more
 
 
 def _signed(gain: float) -> str:
-    return f"{gain * 100:+.1f} %"
+    # Adding 0 takes the sign off a zero.
+    return f"{round(gain * 100, 1) + 0.0:+.1f} %"
 
 
 def _verdict(answer: dict[str, Any], design: dict[str, Any]) -> list[str]:
     """Return what the missing cables cost and, where cables were tried, which comes first."""
     cost, missing = design["cost"], design["missing"]
-    one = missing == 1
-    subject = f"The {'missing cable costs' if one else f'{missing:,} missing cables cost'}"
+    subject = f"The {'missing cable costs' if missing == 1 else f'{missing:,} missing cables cost'}"
+    same = " with the same failures" if answer["fabric"]["failed"] else ""
     name = {key: f"the {_FLOW.get(key, key)}" for key in _KEYS}
     lost = [f"{name[key]} {percent(cost[key])}" for key in _KEYS if cost[key] >= _SEEN]
     won = [f"{name[key]} gains {percent(-cost[key])}" for key in _KEYS if cost[key] <= -_SEEN]
-    said = f"{subject} {_and(lost) or 'nothing'} against the uniform design"
+    said = f"{subject} {_and(lost) or 'nothing'} against the uniform design{same}"
     if won:
-        why = "other hashes collide" if answer["routing"]["name"] == "ecmp" else "others yield"
-        said += f"; {_and(won)}, since {why}"
+        said += f"; {_and(won)}"
     lines = _folded(f"{said}.")
     if plug := answer.get("plug"):
         lines += _folded(_advice(plug))
+    if answer["routing"]["name"] == "ecmp":
+        seed = answer["routing"]["seed"]
+        lines.append(f"All of this is one hash draw, seed {seed}: try other seeds.")
     return lines
 
 
@@ -206,7 +204,8 @@ def _advice(plug: dict[str, Any]) -> str:
         f"({_signed(best['gain'][key])})"
         for key in ("slowest", "mean")
     }
-    first = f"plug {_cable(best)} first"
+    many = "" if best["missing"] == 1 else f"{counted(best['plugged'], 'cable')} of "
+    first = f"plug {many}{best['leaf']} - {best['spine']} first"
     if plug["raises_slowest"]:
         return (
             f"P{first[1:]}: it takes the slowest flow {change['slowest']}, "
@@ -214,7 +213,8 @@ def _advice(plug: dict[str, Any]) -> str:
         )
     most = max(row["gain"]["slowest"] for row in plug["cables"])
     by = f" by more than {percent(most)}" if most >= _SEEN else ""
-    alone = f"No single cable raises the slowest flow{by}, since other links are about as slow"
+    single = "pair" if plug["tried"] > plug["pairs"] else "cable"
+    alone = f"No single {single} raises the slowest flow{by}"
     if best["gain"]["mean"] <= 0:
-        return f"{alone}, and none raises the mean: plug several together."
+        return f"{alone}, and none raises the mean."
     return f"{alone}; by the mean, {first}: it takes the mean {change['mean']}."

@@ -31,11 +31,25 @@ Attribute = Annotated[
     str | None,
     typer.Option("--capacity-attribute", help="Edge attribute of a file that holds the capacity."),
 ]
+LatencyUnit = Annotated[
+    str | None, typer.Option("--latency-unit", help="Unit of bare latencies in a file, such as us.")
+]
+HostPattern = Annotated[
+    str | None,
+    typer.Option(
+        "--host-pattern",
+        metavar="REGEX",
+        help="Of adapter descriptions in an ibnetdiscover file; its group `host` is the host.",
+    ),
+]
 
+# Flag of every option of a reader, and the format it is for.
 _OPTIONS = {
-    "default_capacity": "--capacity",
-    "unit": "--unit",
-    "capacity": "--capacity-attribute",
+    "default_capacity": ("--capacity", "node-link"),
+    "unit": ("--unit", "node-link"),
+    "capacity": ("--capacity-attribute", "node-link"),
+    "latency_unit": ("--latency-unit", "node-link"),
+    "host_pattern": ("--host-pattern", "ibnetdiscover"),
 }
 
 
@@ -57,20 +71,17 @@ class Subject:
         return self.reading.format if self.reading else "builder"
 
 
-def load(text: str, capacity: str | None, unit: str | None, attribute: str | None) -> Subject:
+def load(text: str, **options: str | None) -> Subject:
     """Return the fabric that a command line names.
 
     Args:
         text: The argument.
-        capacity: `--capacity`.
-        unit: `--unit`.
-        attribute: `--capacity-attribute`.
+        **options: Of a reader, None where not given.
 
     Raises:
         ModelError: If it is neither a file nor a builder, the file or the numbers are wrong, or
             there is no cable.
     """
-    options = {"default_capacity": capacity, "unit": unit, "capacity": attribute}
     given = {name: value for name, value in options.items() if value is not None}
     subject = _found(text, given)
     if subject.network.n_links == 0:
@@ -88,11 +99,13 @@ def load(text: str, capacity: str | None, unit: str | None, attribute: str | Non
 
 def _found(text: str, given: dict[str, str]) -> Subject:
     path = Path(text)
-    if text.strip() and _exists(path):
+    fabric_name = text == "demo" or topologies.is_spec(text)
+    # A folder that happens to be called like a builder is not meant.
+    if text.strip() and _exists(path, file=fabric_name):
         return _read(path, given)
     if given:
-        flags = ", ".join(f"`{_OPTIONS[name]}`" for name in given)
-        if text != "demo" and not topologies.is_spec(text):
+        flags = ", ".join(f"`{_OPTIONS[name][0]}`" for name in given)
+        if not fabric_name:
             message = f"There is no file '{text}' to use {flags} for. Check the path."
         else:
             message = (
@@ -103,7 +116,7 @@ def _found(text: str, given: dict[str, str]) -> Subject:
     if text == "demo":
         reading = readers.read(DEMO)
         return Subject(reading.network, reading)
-    if topologies.is_spec(text):
+    if fabric_name:
         return Subject(topologies.build(text), None)
     word = text.partition(":")[0]
     hint = "Check the path." if re.search(r"[/\\.]", text) else ""
@@ -118,9 +131,9 @@ def _words() -> list[str]:
     return ["demo", *topologies.BUILDERS]
 
 
-def _exists(path: Path) -> bool:
+def _exists(path: Path, *, file: bool) -> bool:
     try:
-        return path.exists()
+        return path.is_file() if file else path.exists()
     except (OSError, ValueError):
         return False
 
@@ -129,18 +142,25 @@ def _read(path: Path, given: dict[str, str]) -> Subject:
     try:
         reading = readers.read(path, **given)
     except ModelError as error:
-        raise ModelError(_as_flags(str(error))) from error
+        raise ModelError(_as_flags(str(error), path.name)) from error
     return Subject(reading.network, reading)
 
 
-def _as_flags(message: str) -> str:
+def _as_flags(message: str, file: str) -> str:
     """Return a reader's message with its options as the command line calls them.
 
     Examples:
-        >>> _as_flags("Say `capacity='...'`, or `default_capacity='400Gb/s'`.")
+        >>> _as_flags("Say `capacity='...'`, or `default_capacity='400Gb/s'`.", "graph.json")
         'Say `--capacity-attribute ...`, or `--capacity 400Gb/s`.'
+        >>> _as_flags("The ibnetdiscover reader has no option `unit`. Known: 'x'.", "dump")
+        "`--unit` is for node-link files, but 'dump' is of format ibnetdiscover. Leave it out."
     """
-    for option, flag in _OPTIONS.items():
-        message = re.sub(rf"`{option}='([^'`]*)'`", rf"`{flag} \1`", message)
+    for option, (flag, format) in _OPTIONS.items():
+        message = re.sub(
+            rf"The (\S+) reader has no option `{option}`\..*",
+            rf"`{flag}` is for {format} files, but '{file}' is of format \1. Leave it out.",
+            message,
+        )
+        message = re.sub(rf"`{option}=(['\"])(.*?)\1`", rf"`{flag} \2`", message)
         message = message.replace(f"`{option}`", f"`{flag}`") if option != "capacity" else message
     return message

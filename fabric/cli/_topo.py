@@ -1,6 +1,5 @@
 """`fabric topo`: what a fabric consists of, what looks wrong, and other formats of it."""
 
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,10 +17,19 @@ from fabric.cli._output import (
     emit,
     known,
     note,
-    write_whole,
+    write,
 )
-from fabric.cli._subject import Attribute, Capacity, Fabric, Subject, Unit, load
-from fabric.cli._units import bits, listed
+from fabric.cli._subject import (
+    Attribute,
+    Capacity,
+    Fabric,
+    HostPattern,
+    LatencyUnit,
+    Subject,
+    Unit,
+    load,
+)
+from fabric.cli._units import bits, counted, listed
 from fabric.network import Network
 
 
@@ -36,6 +44,8 @@ def topo(
     capacity: Capacity = None,
     unit: Unit = None,
     attribute: Attribute = None,
+    latency_unit: LatencyUnit = None,
+    host_pattern: HostPattern = None,
 ) -> None:
     """Show what a fabric consists of and what looks wrong; or write it in another format."""
     known("--format", format, FORMATS)
@@ -45,7 +55,10 @@ def topo(
         if output is None:
             message = f"`--export {export}` needs `-o FILE`, the file to write."
             raise ModelError(message)
-    subject = load(fabric, capacity, unit, attribute)
+    subject = load(
+        fabric, default_capacity=capacity, unit=unit, capacity=attribute,
+        latency_unit=latency_unit, host_pattern=host_pattern,
+    )  # fmt: skip
     if export is not None and output is not None:
         _export(subject.network, export, output)
         return
@@ -55,12 +68,9 @@ def topo(
 
 
 def _export(network: Network, export: str, output: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        # The name decides about compression.
-        written = readers.WRITERS[export](network, Path(folder, output.name))
-        write_whole(output, written.read_bytes())
+    write(output, lambda path: readers.WRITERS[export](network, path))
     cables = len(np.unique(network.labels.cable_of[np.asarray(network.alive)]))
-    note(f"wrote {output}: {cables:,} cables as {export}")
+    note(f"wrote {output}: {counted(cables, 'cable')} as {export}")
 
 
 def _materials(network: Network) -> dict[str, Any]:
@@ -96,16 +106,18 @@ def _text(answer: dict[str, Any], subject: Subject) -> list[str]:
     else:
         lines.append(
             f"  {answer['format']} (confidence {answer['confidence']:.2f}), "
-            f"{answer['records']:,} cable records, {(answer['fingerprint'] or '')[:19]}"
+            f"{counted(answer['records'], 'cable record')}, {(answer['fingerprint'] or '')[:19]}"
         )
-    nodes = ", ".join(f"{count:,} {kind}" for kind, count in answer["nodes"].items())
-    lines.append(f"nodes     {nodes}; {answer['switches']:,} switches ({answer['tiers_note']})")
+    nodes = listed([f"{count:,} {kind}" for kind, count in answer["nodes"].items()], 8)
+    switches = counted(answer["switches"], "switch", "switches")
+    lines.append(f"nodes     {nodes}; {switches} ({answer['tiers_note']})")
     cables: dict[str, list[str]] = {}
     for row in answer["bill_of_materials"]["cables"]:
         speed = f"{row['count']:,} of {bits(row['capacity'])}"
         cables.setdefault(row["tier"], []).append(speed)
-    for i, (tier, speeds) in enumerate(cables.items()):
-        lines.append(f"{'' if i else 'cables':9} {tier}: {listed(speeds, 4)}")
+    tiers = [f"{tier}: {listed(speeds, 4)}" for tier, speeds in cables.items()]
+    tiers = _first(tiers, 5, "tier")
+    lines += [f"{'' if i else 'cables':9} {tier}" for i, tier in enumerate(tiers)]
     if failed := answer.get("failed_cables"):
         lines.append(f"{'':9} {failed:,} failed")
     lines += _design(answer["uniform_design"])
@@ -115,20 +127,28 @@ def _text(answer: dict[str, Any], subject: Subject) -> list[str]:
         lines.append(
             f"{what + ':' if what != 'ignored' else 'ignored':9} {listed(items, 4) or 'nothing'}"
         )
-    lines += [f"warning   {warning}" for warning in answer["warnings"][:4]]
-    if len(answer["warnings"]) > 4:
-        lines.append(f"          and {len(answer['warnings']) - 4:,} more warnings")
+    lines += _first([f"warning   {warning}" for warning in answer["warnings"]], 3, "warning", 10)
     lines.append("materials")
     by_kind: dict[str, list[dict[str, Any]]] = {}
     for row in answer["bill_of_materials"]["switches"]:
         by_kind.setdefault(row["kind"], []).append(row)
+    kinds: list[str] = []
     for kind, rows in by_kind.items():
         used = [f"{row['count']:,} with {row['ports_used']}" for row in rows]
-        total = sum(row["count"] for row in rows)
-        lines.append(f"  {total:,} {kind} switches by ports used: {listed(used, 6)}")
+        total = counted(sum(row["count"] for row in rows), f"{kind} switch", f"{kind} switches")
+        kinds.append(f"  {total} by ports used: {listed(used, 6)}")
+    lines += _first(kinds, 4, "kind", 2)
     total = sum(row["count"] for row in answer["bill_of_materials"]["cables"])
-    lines.append(f"  {total:,} cables, {answer['bill_of_materials']['endpoints']:,} endpoints")
+    endpoints = counted(answer["bill_of_materials"]["endpoints"], "endpoint")
+    lines.append(f"  {counted(total, 'cable')}, {endpoints}")
     return lines
+
+
+def _first(lines: list[str], limit: int, noun: str, indent: int = 0) -> list[str]:
+    """Return up to `limit` lines, then one that says how many more there are."""
+    if len(lines) <= limit:
+        return lines
+    return [*lines[:limit], f"{'':{indent}}and {counted(len(lines) - limit, f'more {noun}')}"]
 
 
 def _item(row: dict[str, Any]) -> str:
@@ -140,24 +160,27 @@ def _design(design: dict[str, Any]) -> list[str]:
         return [f"design    not compared with a uniform one: {design['none']}"]
     lines = [
         f"design    uniform, {design['per_pair']} per leaf-spine pair, is "
-        f"{design['leaf-spine']:,} cables: {design['have']:,} there, "
+        f"{counted(design['leaf-spine'], 'cable')}: {design['have']:,} there, "
         f"{design['missing']:,} missing, {design['extra']:,} extra"
     ]
     for kind, plural in (("spine", "spines"), ("leaf", "leaves")):
         short = [row for row in design["short"] if row["kind"] == kind]
         if short:
             names = [f"{row['switch']} {row['have']}/{row['want']}" for row in short]
-            lines.append(f"          {len(short)} short {plural} (have/want):")
-            lines += [f"            {line}" for line in _folded(names, 12)]
+            count = counted(len(short), f"short {kind}", f"short {plural}")
+            lines.append(f"          {count} (have/want):")
+            lines += [f"            {line}" for line in _folded(names)]
     return lines
 
 
-def _folded(names: list[str], limit: int, width: int = 84) -> list[str]:
-    """Return names as lines that fit the screen."""
-    shown = names[:limit] + ([f"and {len(names) - limit:,} more"] if len(names) > limit else [])
+def _folded(names: list[str], most: int = 4, width: int = 84) -> list[str]:
+    """Return names in lines of a width, up to `most` lines, then how many more there are."""
     lines = [""]
-    for name in shown:
+    for i, name in enumerate(names):
         if lines[-1] and len(lines[-1]) + len(name) + 2 > width:
+            if len(lines) == most:
+                lines[-1] += f" and {len(names) - i:,} more"
+                break
             lines.append("")
         lines[-1] += f", {name}" if lines[-1] else name
     return lines
@@ -167,18 +190,18 @@ def _hosts(hosts: dict[str, Any], nodes: dict[str, int]) -> list[str]:
     if not hosts["count"] or "nic" not in nodes:
         return []
     per = [
-        f"{count:,} with {size} NIC{'' if size == '1' else 's'}"
+        f"{count:,} with {counted(int(size), 'NIC')}"
         for size, count in hosts["nics_per_host"].items()
     ]
     lines = [f"hosts     {hosts['count']:,}: {listed(per, 5)}"]
     if hosts["unnamed_nics"]:
-        lines.append(f"          {hosts['unnamed_nics']:,} more NICs whose name tells no host")
-    for row in hosts["swapped_rails"][:3]:
+        more = counted(hosts["unnamed_nics"], "more NIC")
+        lines.append(f"          {more} whose name tells no host")
+    for row in hosts["swapped_rails"][:2]:
         pairs = zip(row["rails"], row["found"], row["expected"], strict=True)
         lines.append(f"          rails swapped at {row['host']}:")
-        lines += [f"            {rail} is on {found}, not {want}" for rail, found, want in pairs]
-    if len(hosts["swapped_rails"]) > 3:
-        lines.append(
-            f"          and {len(hosts['swapped_rails']) - 3:,} more hosts with swapped rails"
-        )
+        swaps = [f"            {rail} is on {found}, not {want}" for rail, found, want in pairs]
+        lines += _first(swaps, 2, "rail", 12)
+    if (more := len(hosts["swapped_rails"]) - 2) > 0:
+        lines.append(f"          and {counted(more, 'more host')} with swapped rails")
     return lines

@@ -76,19 +76,3 @@ def crossing(bottleneck, hop_flow, hop_bundle, hop_use, bundle_ptr, bundle_link)
                 high = middle
         crosses[f] = low < bundle_ptr[b + 1] and bundle_link[low] == l
     return crosses
-
-
-@jit
-def used_links(hop_bundle, hop_use, part_bundle, part_link, part_use, n_bundles, n_links):
-    """Return (links,), whether any flow crosses each link."""
-    bundle = np.zeros(n_bundles, np.bool_)
-    for h in range(len(hop_bundle)):
-        if hop_bundle[h] < n_bundles and hop_use[h] > 0.0:
-            bundle[hop_bundle[h]] = True
-    if len(part_link) == 0:
-        return bundle
-    link = np.zeros(n_links, np.bool_)
-    for p in range(len(part_link)):
-        if part_link[p] < n_links and part_use[p] > 0.0 and bundle[part_bundle[p]]:
-            link[part_link[p]] = True
-    return link

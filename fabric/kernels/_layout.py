@@ -97,13 +97,15 @@ def merge(link_ptr, link_bundle, link_use, use_bits):
 
 
 @jit
-def smallest(capacity, class_of, n_classes):
-    """Return (capacity, link) per class: that of its smallest link, the first to fill."""
+def smallest(capacity, class_of, rank, n_classes):
+    """Return (capacity, link) per class: that of its smallest link, the first to fill by rank."""
     least = np.full(n_classes, np.inf)
     link = np.full(n_classes, -1, np.int32)
     for l in range(len(capacity)):
         c = class_of[l]
-        if c >= 0 and capacity[l] < least[c]:
+        if c < 0 or capacity[l] > least[c]:
+            continue
+        if capacity[l] < least[c] or link[c] < 0 or rank[l] < rank[link[c]]:
             least[c] = capacity[l]
             link[c] = l
     return least, link

@@ -60,7 +60,7 @@ def local_rounds(
         n_bundles: Static.
         max_rounds: Static.
 
-    Differentiable only forward, with no promise at ties.
+    Not to be differentiated: see `fabric.solvers._levels` for the rule that is.
     """
     n_flows, n_links = weight.shape[0], capacity.shape[0]
     ends = Ends(usage, n_flows, n_bundles, n_links)

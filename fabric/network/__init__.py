@@ -1,6 +1,12 @@
 """What a problem is: `Network`, `Flows`, `Routes`, `Placement`; `place()` leads to the device."""
 
-from fabric.network._blueprint import Blueprint as Blueprint, names_of as names_of, whole as whole
+from fabric.network._blueprint import Blueprint as Blueprint, names_of as names_of
+from fabric.network._checks import (
+    index_array as index_array,
+    is_whole as is_whole,
+    whole as whole,
+    wholes as wholes,
+)
 from fabric.network._flows import Flows as Flows
 from fabric.network._labels import (
     ENDPOINT_KINDS as ENDPOINT_KINDS,

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Int
 
 from fabric._errors import ModelError
+from fabric.network._checks import INT32_MAX, whole, whole_array
 from fabric.network._labels import Labels, Names
 from fabric.network._network import Network
 
@@ -48,11 +49,9 @@ class Blueprint:
         count = int(np.prod(shape, dtype=np.int64))
         numbers = np.arange(self._n_nodes, self._n_nodes + count, dtype=np.int32).reshape(shape)
         code = _code(self._kinds, kind)
-        self._kind_of.append(np.full(count, code, np.int8))
+        self._kind_of.append(np.full(count, code, np.int32))
         self._names.append((template, shape))
-        values = {
-            k: np.broadcast_to(np.asarray(v, np.int32), shape).ravel() for k, v in tags.items()
-        }
+        values = {k: np.broadcast_to(whole_array(k, v), shape).ravel() for k, v in tags.items()}
         self._tags.append((self._n_nodes, count, values))
         self._n_nodes += count
         return numbers
@@ -78,14 +77,17 @@ class Blueprint:
             routing_cost: Whole number from 1.
             parallel: Cables between each pair.
         """
+        parallel = whole("parallel", parallel)
+        routing_cost = whole("routing_cost", routing_cost, 1, INT32_MAX)
+        a, b = whole_array("a", a), whole_array("b", b)
         a, b, capacity = np.broadcast_arrays(a, b, np.asarray(capacity, np.float64))
         a, b, capacity = (np.repeat(x.ravel(), parallel) for x in (a, b, capacity))
         code = _code(self._tiers, tier)
         n = len(a)
         self._cables.append(
             (
-                a.astype(np.int32), b.astype(np.int32), capacity,
-                np.full(n, latency), np.full(n, routing_cost, np.int32), np.full(n, code, np.int8),
+                a, b, capacity,
+                np.full(n, latency), np.full(n, routing_cost, np.int32), np.full(n, code, np.int32),
             )
         )  # fmt: skip
 
@@ -124,14 +126,6 @@ def _code(known: list[str], word: str) -> int:
     if word not in known:
         known.append(word)
     return known.index(word)
-
-
-def whole(name: str, value: int, least: int = 1) -> int:
-    """Return `value` if it is a whole number of at least `least`, else raise."""
-    if isinstance(value, bool) or int(value) != value or value < least:
-        message = f"`{name}` needs a whole number of {least} or more, but got {value!r}."
-        raise ModelError(message)
-    return int(value)
 
 
 def names_of(network: Network, nodes: Sequence[int] | np.ndarray) -> list[str]:

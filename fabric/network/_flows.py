@@ -7,7 +7,7 @@ import numpy as np
 
 from fabric._errors import ModelError, raise_faults
 from fabric._typing import AnyArray, FlowFloats, FlowInts
-from fabric.network._checks import number_faults
+from fabric.network._checks import float_array, index_array, number_faults
 
 
 class Flows(eqx.Module):
@@ -46,23 +46,26 @@ class Flows(eqx.Module):
         cap: AnyArray | Sequence[float] | float = np.inf,
         start: AnyArray | Sequence[float] | float = 0.0,
     ):
-        self.src, self.dst = np.asarray(src, np.int32), np.asarray(dst, np.int32)
+        faults: list[str] = []
+        self.src = index_array("Flows(src=...)", src, faults)
+        self.dst = index_array("Flows(dst=...)", dst, faults)
         n = len(self.src)
-        columns = {"dst": self.dst}
-        for name, value in (("size", size), ("weight", weight), ("cap", cap), ("start", start)):
-            array = np.asarray(value, np.float64)
-            columns[name] = np.full(n, array) if array.ndim == 0 else array
+        column = lambda name, value: float_array(f"Flows({name}=...)", value, n, faults)
+        self.size, self.weight = column("size", size), column("weight", weight)
+        self.cap, self.start = column("cap", cap), column("start", start)
+        raise_faults(faults)
+        columns = {
+            "dst": self.dst, "size": self.size, "weight": self.weight, "cap": self.cap,
+            "start": self.start,
+        }  # fmt: skip
         uneven = [
             f"`{name}` has {len(column):,}" for name, column in columns.items() if len(column) != n
         ]
         if uneven:
             message = f"`Flows` got {n:,} values of `src`, but {', '.join(uneven)}."
             raise ModelError(message)
-        self.size, self.weight = columns["size"], columns["weight"]
-        self.cap, self.start = columns["cap"], columns["start"]
-        stated = self.size[~np.isnan(self.size)]
         raise_faults(
-            number_faults("Flows(size=...)", "size in bytes", stated, zero=True)
+            number_faults("Flows(size=...)", "size in bytes", self.size, zero=True, nan=True)
             + number_faults("Flows(weight=...)", "weight", self.weight, zero=False)
             + number_faults("Flows(cap=...)", "cap in byte/s", self.cap, zero=True, infinite=True)
             + number_faults("Flows(start=...)", "start in seconds", self.start, zero=True)

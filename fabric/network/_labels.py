@@ -6,6 +6,8 @@ from a template per kind (`Names`), since a Python string per node costs more th
 """
 
 import functools
+import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import SupportsIndex, overload
@@ -61,7 +63,9 @@ class Names(Sequence[str]):
         return template.format(*np.unravel_index(i - int(self._starts[block]), shape))
 
     def __iter__(self) -> Iterator[str]:
-        return (self[i] for i in range(len(self)))
+        for template, shape in self.blocks:
+            for index in itertools.product(*map(range, shape)):
+                yield template.format(*index)
 
 
 @dataclass(frozen=True)
@@ -164,20 +168,42 @@ class Labels:
             raise ModelError(message)
         return self.node_of[name]
 
+    def node_name(self, node: int) -> str:
+        """Return the name of a node, with its id, or its number, where several nodes have it."""
+        name = self.names[node]
+        if name not in self._repeated:
+            return name
+        return f"{name}({node if self.ids is None else self.ids[node]})"
+
     def link_name(self, link: int) -> str:
-        """Return a name for one directed link that no other link of this network has."""
-        a, b = int(self.src[link]), int(self.dst[link])
+        """Return a name for one directed link that no other link of this network has.
+
+        Ends that share a name carry their ids, and later links between the same ends and ports a
+        number. Only names that hold `->`, `#` or brackets themselves may still look alike.
+        """
+        ends = [self.node_name(int(self.src[link])), self.node_name(int(self.dst[link]))]
         if self.src_port is not None and self.dst_port is not None and self.src_port[link]:
-            return f"{self.names[a]}[{self.src_port[link]}]->{self.names[b]}[{self.dst_port[link]}]"
+            ends[0] += f"[{self.src_port[link]}]"
+            ends[1] += f"[{self.dst_port[link]}]"
         twin = int(self._twin[link])
-        return f"{self.names[a]}->{self.names[b]}" + (f"#{twin}" if twin else "")
+        return "->".join(ends) + (f"#{twin}" if twin else "")
+
+    @functools.cached_property
+    def _repeated(self) -> frozenset[str]:
+        """Names that several nodes have."""
+        return frozenset(name for name, times in Counter(self.names).items() if times > 1)
 
     @functools.cached_property
     def _twin(self) -> np.ndarray:
-        """Position of each link among the links with the same two ends, from 0."""
-        order = np.lexsort((np.arange(self.n_links), self.dst, self.src))
-        a, b = self.src[order], self.dst[order]
-        starts = np.flatnonzero(np.r_[True, (a[1:] != a[:-1]) | (b[1:] != b[:-1])])[: len(order)]
+        """Position of each link among the links with the same two ends and ports, from 0."""
+        ends = [self.src, self.dst]
+        if self.src_port is not None and self.dst_port is not None:
+            # The name shows ports only where that of the sending end is known.
+            ends += [self.src_port, np.where(self.src_port != 0, self.dst_port, 0)]
+        order = np.lexsort((np.arange(self.n_links), *ends))
+        sorted_ends = np.array([end[order] for end in ends])
+        changes = np.any(sorted_ends[:, 1:] != sorted_ends[:, :-1], axis=0)
+        starts = np.flatnonzero(np.r_[True, changes])[: len(order)]
         position = np.arange(len(order)) - np.repeat(starts, np.diff(np.r_[starts, len(order)]))
         twin = np.empty(self.n_links, np.int64)
         twin[order] = position

@@ -1,15 +1,22 @@
 """`Network`: links with capacity, latency, routing cost and an alive mask; labels beside them."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Int
 
-from fabric._errors import ModelError, some
+from fabric._errors import ModelError, raise_faults, some
 from fabric._typing import AnyArray, LinkBools, LinkFloats, LinkInts
-from fabric.network._checks import capacity_faults
+from fabric.network._checks import (
+    INT32_MAX,
+    capacity_faults,
+    float_array,
+    index_array,
+    items_of,
+    read_only,
+)
 from fabric.network._labels import Labels
 
 if TYPE_CHECKING:
@@ -45,18 +52,22 @@ class Network(eqx.Module):
     def __init__(
         self,
         capacity: AnyArray | Sequence[float],
-        latency: LinkFloats | None = None,
-        alive: LinkBools | None = None,
-        routing_cost: LinkInts | None = None,
+        latency: AnyArray | Sequence[float] | None = None,
+        alive: AnyArray | Sequence[bool] | None = None,
+        routing_cost: AnyArray | Sequence[int] | None = None,
         *,
         labels: Labels | None = None,
     ):
-        self.capacity = _floats(capacity)
-        n = self.capacity.shape[0]
-        dtype = self.capacity.dtype
-        self.latency = np.zeros(n, dtype) if latency is None else latency
-        self.alive = np.ones(n, bool) if alive is None else alive
-        self.routing_cost = np.ones(n, np.int32) if routing_cost is None else routing_cost
+        faults: list[str] = []
+        self.capacity = capacity = read_only(_floats("Network(capacity)", capacity, faults))
+        shape, kind = capacity.shape, capacity.dtype
+        latency = np.zeros(shape, kind) if latency is None else latency
+        alive = np.ones(shape, bool) if alive is None else alive
+        cost = np.ones(shape, np.int32) if routing_cost is None else routing_cost
+        self.latency = read_only(_floats("Network(latency)", latency, faults, kind))
+        self.alive = read_only(alive if _is_array(alive) else np.asarray(alive))
+        self.routing_cost = read_only(_ints("Network(routing_cost)", cost, faults))
+        raise_faults(faults or _shape_faults(capacity, self.latency, self.alive, self.routing_cost))
         # No field: flattening drops it, so names never reach a compiled program or its cache key.
         object.__setattr__(self, "_labels", labels)
 
@@ -66,21 +77,31 @@ class Network(eqx.Module):
 
         Args:
             capacity: (links,), byte/s, finite and 0 or more.
-            **arrays: `latency`, `alive` or `routing_cost`, (links,).
+            **arrays: `latency`, seconds, finite and 0 or more; `alive`, true and false; or
+                `routing_cost`, whole numbers from 1: (links,).
 
         Raises:
-            ModelError: If a capacity is negative, NaN or infinite.
+            ModelError: If a value is out of range or an array has another length; all faults at
+                once.
 
         Examples:
             >>> Network.from_capacity([10.0, 4.0]).n_links
             2
         """
-        network = cls(np.asarray(capacity, np.float64), **arrays)
-        faults = capacity_faults(
-            "Network.from_capacity(...)", np.asarray(network.capacity), network.link_name
-        )
-        if faults:
-            raise ModelError("\n".join(faults))
+        network = cls(float_array("Network.from_capacity(capacity)", capacity), **arrays)
+        where, name = "Network.from_capacity(...)", network.link_name
+        latency, cost = np.asarray(network.latency), np.asarray(network.routing_cost)
+        faults = capacity_faults(where, np.asarray(network.capacity), name)
+        for what, good in (
+            ("a finite `latency` of 0 or more", np.isfinite(latency) & (latency >= 0)),
+            (f"a `routing_cost` from 1 to {INT32_MAX:,}", (cost >= 1) & (cost <= INT32_MAX)),
+        ):
+            if len(bad := np.flatnonzero(~good)):
+                faults.append(
+                    f"`{where}` needs {what} on every link, but {len(bad):,} of {len(good):,} "
+                    f"links have another: {some(bad.tolist(), name=name)}."
+                )
+        raise_faults(faults)
         return network
 
     @classmethod
@@ -89,18 +110,21 @@ class Network(eqx.Module):
 
         An edge of an undirected graph is a cable, two links; an edge of a directed graph is one
         link. Edge attributes read: `capacity` (text with a unit, or a number in byte/s),
-        `latency` (text, or seconds), `routing_cost` (a whole number from 1), `tier`, `alive`.
-        Node attributes read: `kind`, `name`, `endpoint`, `forwards`; any other whole number or
-        text becomes a tag.
+        `latency` (text, or seconds), `routing_cost` (a whole number from 1), `tier`, `alive`,
+        `source_port` and `target_port`; in a directed graph also `cable`, a number that both
+        directions of a cable share, and `link`, the number of the link, where every edge has one.
+        Node attributes read: `kind`, `name`, `endpoint`, `forwards`; any other that is a whole
+        number or text on all nodes that have it becomes a tag. None counts as absent.
 
         Args:
-            graph: Any networkx graph.
+            graph: Any networkx graph without self-loops, its nodes different as text.
             **options: `capacity=`, `latency=`, `routing_cost=`: the attribute that holds it;
-                `default_capacity=`: for edges without one; `source=`: what to call it.
+                `default_capacity=`: for edges without one; `source=`: what to call it, by default
+                the name of the graph.
 
         Raises:
-            ModelError: If a capacity is missing and there is no default, or a value is out of
-                range; all faults at once.
+            ModelError: If a capacity is missing and there is no default, a value is of the wrong
+                kind or out of range, or nodes or edges are as above; all faults at once.
 
         Examples:
             >>> import networkx as nx
@@ -114,7 +138,10 @@ class Network(eqx.Module):
         return from_networkx(graph, **options)
 
     def to_networkx(self) -> "nx.MultiDiGraph[str]":
-        """Return a directed multigraph, an edge per link; `from_networkx` reads it back whole."""
+        """Return a directed multigraph, an edge per link, numbers in byte/s and seconds.
+
+        `from_networkx` reads it back whole: links in order, ports, cables, tags, failed links.
+        """
         from fabric.network._networkx import to_networkx
 
         return to_networkx(self)
@@ -165,14 +192,19 @@ class Network(eqx.Module):
     def without(
         self,
         *,
-        nodes: Iterable[int | str] | Int[np.ndarray, " some"] = (),
-        links: Iterable[int] | Int[np.ndarray, " others"] = (),
+        nodes: int | str | Iterable[int | str] | AnyArray = (),
+        links: int | Iterable[int] | AnyArray = (),
     ) -> "Network":
         """Return this network with some nodes and cables failed, on the host.
 
         Args:
-            nodes: Nodes by number, id or unique name; every link at a failed node fails.
-            links: Directed links by number; the other direction of the cable fails with it.
+            nodes: Nodes by number, id or unique name, or a mask of true and false over all nodes;
+                every link at a failed node fails.
+            links: Directed links by number, or a mask over all links; the other direction of the
+                cable fails with it.
+
+        Raises:
+            ModelError: If a node or link is unknown, or a mask has another length.
 
         Examples:
             >>> import fabric as fb
@@ -181,14 +213,11 @@ class Network(eqx.Module):
             (8, 12)
         """
         labels = self.labels
-        dead = np.array([labels.node(n) if isinstance(n, str) else n for n in nodes], np.int64)
-        lost = np.array(list(links), np.int64)
-        for what, items, count in (("nodes", dead, self.n_nodes), ("links", lost, self.n_links)):
-            if len(bad := items[(items < 0) | (items >= count)]):
-                message = (
-                    f"`without({what}=...)` names {what} {some(bad)}, but there are {count:,}."
-                )
-                raise ModelError(message)
+        given = _several(nodes)
+        if not isinstance(given, np.ndarray):
+            given = [labels.node(n) if isinstance(n, str) else n for n in given]
+        dead = items_of("without(nodes=...)", given, self.n_nodes, "nodes")
+        lost = items_of("without(links=...)", _several(links), self.n_links, "links")
         cables = labels.cable_of[lost]
         failed = (
             np.isin(labels.cable_of, cables) | np.isin(labels.src, dead) | np.isin(labels.dst, dead)
@@ -205,10 +234,49 @@ class Network(eqx.Module):
         return Network(**(kept | fields), labels=self.__dict__.get("_labels"))
 
 
-def _floats(values: AnyArray | Sequence[float]) -> LinkFloats:
-    """Return the capacities as they are, or in float64 where they are no floats yet."""
-    if not hasattr(values, "dtype"):
-        return np.asarray(values, np.float64)
-    assert not isinstance(values, Sequence)
-    whole = np.issubdtype(np.dtype(values.dtype), np.integer)
-    return values.astype(np.float64) if whole else values
+def _is_array(values: object) -> TypeGuard[AnyArray]:
+    """Return whether values are an array, or stand in for one inside a transformation.
+
+    Such stay as they are, their values unseen; only lists become arrays.
+    """
+    return hasattr(values, "dtype")
+
+
+def _floats(
+    name: str, values: AnyArray | Sequence[float], faults: list[str], kind: Any = np.float64
+) -> AnyArray:
+    if not _is_array(values):
+        return float_array(name, values, faults=faults).astype(kind)
+    integers = np.issubdtype(np.dtype(values.dtype), np.integer)
+    return values.astype(kind) if integers else values
+
+
+def _ints(name: str, values: AnyArray | Sequence[int], faults: list[str]) -> AnyArray:
+    return values if _is_array(values) else index_array(name, values, faults)
+
+
+def _shape_faults(
+    capacity: AnyArray, latency: AnyArray, alive: AnyArray, cost: AnyArray
+) -> list[str]:
+    if len(capacity.shape) != 1:
+        return [f"`Network(capacity)` needs one value per link, but has shape {capacity.shape}."]
+    faults = [
+        f"`Network({name})` needs one value for each of {capacity.shape[0]:,} links, but has shape "
+        f"{values.shape}."
+        for name, values in (("latency", latency), ("alive", alive), ("routing_cost", cost))
+        if values.shape != capacity.shape
+    ]
+    if alive.dtype != np.bool_:
+        faults.append(
+            f"`Network(alive)` needs true and false, but got {alive.dtype}. A link that carries "
+            f"less has a lower `capacity`."
+        )
+    return faults
+
+
+def _several(items: Any) -> Any:
+    """Return one item as a list of it, arrays of numbers as they are, other iterables as lists."""
+    if hasattr(items, "dtype"):
+        array = np.atleast_1d(np.asarray(items))
+        return array if array.dtype.kind in "biuf" else array.tolist()
+    return [items] if isinstance(items, str) or not hasattr(items, "__iter__") else list(items)

@@ -1,18 +1,22 @@
 """Networks from and to `networkx` graphs: what users hold at the edge, never in a hot path."""
 
-from collections import defaultdict
+from collections import Counter
+from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import networkx as nx
 import numpy as np
 
-from fabric._errors import raise_faults, some
+from fabric._errors import ModelError, raise_faults, some
 from fabric._units import parse_rate, parse_time
-from fabric.network._checks import capacity_faults
+from fabric.network import _graph_labels as read
 from fabric.network._labels import Labels
 from fabric.network._network import Network
 
-_RESERVED = {"kind", "name", "id", "endpoint", "forwards"}
+Edge = tuple[Any, Any, Any, dict[str, Any]]
+
+_WHERE = "`Network.from_networkx(...)`"
 
 
 def from_networkx(
@@ -22,57 +26,65 @@ def from_networkx(
     latency: str = "latency",
     routing_cost: str = "routing_cost",
     default_capacity: str | float | None = None,
-    source: str = "networkx graph",
+    source: str | None = None,
 ) -> Network:
     """Return a network with one node per graph node; see `Network.from_networkx`."""
-    nodes = list(graph.nodes)
-    number = {node: i for i, node in enumerate(nodes)}
-    if graph.is_multigraph():
-        edges: list[tuple[Any, ...]] = list(graph.edges(keys=True, data=True))  # pyright: ignore[reportCallIssue]
-    else:
-        edges = [(a, b, 0, data) for a, b, data in graph.edges(data=True)]
-    faults: list[str] = []
-    missing = [_edge_name(e) for e in edges if capacity not in e[3]]
-    if missing and default_capacity is None:
+    nodes, directed = list(graph.nodes), graph.is_directed()
+    edges = _edges(graph)
+    faults = _structure_faults(nodes, edges)
+    missing = [edge for edge in edges if edge[3].get(capacity) is None]
+    fallback = 0.0
+    if default_capacity is not None:
+        fallback = _quantity(default_capacity, "default_capacity", parse_rate, faults)
+    elif missing:
         faults.append(
             f"`Network.from_networkx(capacity='{capacity}')`: {len(missing):,} of {len(edges):,} "
-            f"edges have no such attribute: {some(missing)}. Name the attribute that holds it, "
-            f"or give `default_capacity='400Gb/s'`."
+            f"edges have no such attribute: {some(missing, name=_edge_name)}. Name the attribute "
+            f"that holds it, or give `default_capacity='400Gb/s'`."
         )
-    if not edges:
-        faults.append("`Network.from_networkx(...)`: the graph has no edge, so there is no cable.")
-    raise_faults(faults)
-    fallback = 0.0 if default_capacity is None else parse_rate(default_capacity, "default_capacity")
-    rates = np.array([_rate(e, capacity, fallback, faults) for e in edges])
-    delays = np.array([parse_time(e[3].get(latency, 0.0), latency) for e in edges])
-    costs = np.array([_cost(e, routing_cost, faults) for e in edges], np.int32)
-    faults += capacity_faults(
-        "Network.from_networkx(...)", np.nan_to_num(rates, nan=0.0), lambda i: _edge_name(edges[i])
-    )
-    raise_faults(faults)
+    rows = [edge[3] for edge in edges]
 
-    a = np.array([number[e[0]] for e in edges], np.int32)
-    b = np.array([number[e[1]] for e in edges], np.int32)
-    alive = np.array([bool(e[3].get("alive", True)) for e in edges])
-    tier_names = [str(e[3].get("tier", "link")) for e in edges]
-    tiers, tier_of = np.unique(tier_names, return_inverse=True)
-    if graph.is_directed():
-        cable, pick = _pair_up(a, b, [e[3].get("cable") for e in edges]), np.arange(len(edges))
-        src, dst = a, b
+    def values(key: str, default: float, parse: Callable[[Any, str], float]) -> np.ndarray:
+        found = np.full(len(edges), default)
+        for i, edge in enumerate(edges):
+            if (value := edge[3].get(key)) is not None:
+                found[i] = _quantity(value, f"{key} of {_edge_name(edge)}", parse, faults)
+        return found
+
+    rates, delays = values(capacity, fallback, parse_rate), values(latency, 0.0, parse_time)
+    costs = [read.whole_cost(e[3], routing_cost, _edge_name(e), faults) for e in edges]
+    alive = read.flag(rows, "alive", True, lambda i: _edge_name(edges[i]), faults)
+    tiers, tier_of = read.coded(read.texts(rows, "tier", "link", faults))
+    number = {node: i for i, node in enumerate(nodes)}
+    a, b = (np.array([number[edge[end]] for edge in edges], np.int32) for end in (0, 1))
+    (a_port, b_port), bad_ports = read.edge_ports(rows)
+    if directed:
+        pick, src, dst, src_port, dst_port = np.arange(len(edges)), a, b, a_port, b_port
+        cable, unused = read.cables(rows, a, b)
+        if unused:
+            faults.append(_not_whole("cable", unused, len(edges), "every edge or none"))
     else:
-        pick = np.repeat(np.arange(len(edges)), 2)
-        cable = pick
-        src, dst = np.stack([a, b], 1).ravel(), np.stack([b, a], 1).ravel()
+        pick = cable = np.repeat(np.arange(len(edges), dtype=np.int32), 2)
+        src, dst = read.both_ways(a, b), read.both_ways(b, a)
+        src_port, dst_port = read.both_ways(a_port, b_port), read.both_ways(b_port, a_port)
+    faults += [_not_whole(key, n, len(edges), "edges") for key, n in bad_ports.items()]
+    has_ports = bool(src_port.any() or dst_port.any())
+    node_labels = _node_labels(graph, nodes, faults)
+    raise_faults(faults)
     labels = Labels(
         src=src,
         dst=dst,
-        tiers=tuple(map(str, tiers)),
-        tier_of=tier_of.astype(np.int8)[pick],
-        cable_of=cable.astype(np.int32),
-        source=source,
-        **_node_labels(graph, nodes),
+        tiers=tiers,
+        tier_of=tier_of[pick],
+        cable_of=cable,
+        src_port=src_port if has_ports else None,
+        dst_port=dst_port if has_ports else None,
+        source=str(graph.graph.get("name") or "networkx graph") if source is None else source,
+        **node_labels,
     )
-    return Network(rates[pick], delays[pick], alive[pick], costs[pick], labels=labels)
+    return Network(
+        rates[pick], delays[pick], alive[pick], np.array(costs, np.int32)[pick], labels=labels
+    )
 
 
 def to_networkx(network: Network) -> "nx.MultiDiGraph[str]":
@@ -83,103 +95,111 @@ def to_networkx(network: Network) -> "nx.MultiDiGraph[str]":
     if len(set(keys)) < len(keys):
         keys = [str(i) for i in range(len(keys))]
     for node, key in enumerate(keys):
-        tags = {
-            name: values[node].item() for name, values in labels.tags.items() if _has(values[node])
-        }
-        graph.add_node(
-            key,
+        graph.add_node(key)
+        graph.nodes[key].update(
+            {tag: values[node].item() for tag, values in labels.tags.items() if _has(values[node])}
+        )
+        graph.nodes[key].update(
             kind=labels.kinds[labels.kind_of[node]],
             name=labels.names[node],
             endpoint=bool(labels.endpoint[node]),
             forwards=bool(labels.forwards[node]),
-            **tags,
         )
     capacity, latency = np.asarray(network.capacity), np.asarray(network.latency)
     for link in range(network.n_links):
+        ports = {}
+        if labels.src_port is not None and labels.dst_port is not None:
+            ends = (labels.src_port[link], labels.dst_port[link])
+            ports = dict(zip(read.PORTS, map(int, ends), strict=True))
         graph.add_edge(
             keys[labels.src[link]],
             keys[labels.dst[link]],
+            link=link,
             capacity=float(capacity[link]),
             latency=float(latency[link]),
             routing_cost=int(network.routing_cost[link]),
             alive=bool(network.alive[link]),
             tier=labels.tiers[labels.tier_of[link]],
             cable=int(labels.cable_of[link]),
+            **ports,
         )
     return graph
 
 
-def _node_labels(graph: "nx.Graph[Any]", nodes: list[Any]) -> dict[str, Any]:
-    data = [graph.nodes[node] for node in nodes]
-    kinds, kind_of = np.unique([str(d.get("kind", "node")) for d in data], return_inverse=True)
-    tags: dict[str, np.ndarray] = {}
-    for tag in sorted({key for d in data for key in d} - _RESERVED):
-        values = [d.get(tag) for d in data]
-        whole = all(v is None or (isinstance(v, int) and not isinstance(v, bool)) for v in values)
-        if whole:
-            tags[tag] = np.array([-1 if v is None else v for v in values], np.int64)
-        elif all(v is None or isinstance(v, str | float | bool) for v in values):
-            tags[tag] = np.array(["" if v is None else str(v) for v in values])
-    flags: dict[str, np.ndarray] = {
-        flag: np.array([bool(d[flag]) for d in data])
-        for flag in ("endpoint", "forwards")
-        if all(flag in d for d in data)
-    }
+def _edges(graph: "nx.Graph[Any]") -> list[Edge]:
+    """Return (a, b, key, attributes) per edge; links of a directed graph in their order."""
+    if graph.is_multigraph():
+        edges: list[Edge] = list(graph.edges(keys=True, data=True))  # pyright: ignore[reportCallIssue]
+    else:
+        edges = [(a, b, 0, data) for a, b, data in graph.edges(data=True)]
+    if graph.is_directed():
+        edges = [edges[i] for i in read.link_order([edge[3] for edge in edges])]
+    return edges
+
+
+def _structure_faults(nodes: list[Any], edges: list[Edge]) -> list[str]:
+    faults: list[str] = []
+    if not edges:
+        faults.append(f"{_WHERE}: the graph has no edge, so there is no cable.")
+    times = Counter(map(str, nodes))
+    if alike := [name for name, n in times.items() if n > 1]:
+        faults.append(
+            f"{_WHERE} tells nodes apart by their text, but {len(alike):,} texts belong to more "
+            f"than one node, such as 1 and '1': {some(alike)}. Rename these nodes."
+        )
+    if loops := [edge for edge in edges if edge[0] == edge[1]]:
+        faults.append(
+            f"{_WHERE}: {len(loops):,} of {len(edges):,} edges join a node to itself: "
+            f"{some(loops, name=_edge_name)}. Take them out, for example with "
+            f"`graph.remove_edges_from(list(networkx.selfloop_edges(graph)))`."
+        )
+    return faults
+
+
+def _node_labels(graph: "nx.Graph[Any]", nodes: list[Any], faults: list[str]) -> dict[str, Any]:
+    rows = [graph.nodes[node] for node in nodes]
+    ids = [str(node) for node in nodes]
+    kinds, kind_of = read.coded(read.texts(rows, "kind", "node", faults))
+    tags, _ = read.node_tags(rows)
+    flags, partial = read.node_flags(rows, ids.__getitem__, faults)
+    faults += [
+        f"`{key}` is given for {n:,} of {len(rows):,} nodes. Give it for all of them or for none."
+        for key, n in partial.items()
+    ]
     return {
-        "kinds": tuple(map(str, kinds)),
-        "kind_of": kind_of.astype(np.int8),
-        "names": [str(d.get("name", node)) for d, node in zip(data, nodes, strict=True)],
-        "ids": [str(node) for node in nodes],
+        "kinds": kinds,
+        "kind_of": kind_of,
+        "names": read.texts(rows, "name", ids, faults),
+        "ids": ids,
         "tags": tags,
         **flags,
     }
 
 
-def _pair_up(a: np.ndarray, b: np.ndarray, cables: list[Any]) -> np.ndarray:
-    """Return a cable number per directed edge: as given, else the k-th a->b with the k-th b->a."""
-    if all(cable is not None for cable in cables):
-        return np.unique(np.array(cables), return_inverse=True)[1]
-    waiting: dict[tuple[int, int], list[int]] = defaultdict(list)
-    cable = np.zeros(len(a), np.int64)
-    count = 0
-    for edge, ends in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
-        back = waiting[ends[::-1]]
-        if back:
-            cable[edge] = cable[back.pop(0)]
-        else:
-            cable[edge] = count
-            count += 1
-            waiting[ends].append(edge)
-    return cable
-
-
-def _rate(edge: tuple[Any, ...], key: str, fallback: float, faults: list[str]) -> float:
-    value = edge[3].get(key)
-    if value is None:
-        return fallback
-    try:
-        return parse_rate(value, f"{key} of {_edge_name(edge)}")
-    except (ValueError, TypeError) as error:
-        faults.append(str(error))
+def _quantity(
+    value: Any, name: str, parse: Callable[[Any, str], float], faults: list[str]
+) -> float:
+    """Return a rate or time; 0 with a fault where the value is none."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, str | Real):
+        faults.append(f"`{name}` needs a number or text with its unit, but got {value!r}.")
         return 0.0
+    try:
+        return parse(value, name)
+    except OverflowError:  # a whole number of hundreds of digits
+        faults.append(f"`{name}` is too large a number.")
+    except ModelError as error:
+        faults.append(str(error))
+    return 0.0
 
 
-def _cost(edge: tuple[Any, ...], key: str, faults: list[str]) -> int:
-    value = edge[3].get(key, 1)
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or value != int(value)
-        or value < 1
-    ):
-        faults.append(
-            f"`{key}` of {_edge_name(edge)} needs a whole number from 1, but got {value!r}."
-        )
-        return 1
-    return int(value)
+def _not_whole(key: str, bad: int, total: int, who: str) -> str:
+    return (
+        f"`{key}` needs a whole number on {who}, but {bad:,} of {total:,} edges have something "
+        f"else, or only some have it."
+    )
 
 
-def _edge_name(edge: tuple[Any, ...]) -> str:
+def _edge_name(edge: Edge) -> str:
     return f"{edge[0]}->{edge[1]}" + (f"#{edge[2]}" if edge[2] else "")
 
 

@@ -1,5 +1,7 @@
 """`place()`: the only door to the device. It pads, casts, refuses; nothing re-checks after it."""
 
+import os
+import sys
 import warnings
 
 import jax
@@ -41,7 +43,7 @@ def place(
         >>> routes.hop_flow.tolist()
         [0, 1, 1, 1, 1, 1, 1, 1]
     """
-    check_link_counts(network, routes)
+    check_link_counts(network, routes, "place")
     wanted = np.dtype(network.capacity.dtype if dtype is None else dtype)
     if not jnp.issubdtype(wanted, jnp.floating):
         message = (
@@ -75,11 +77,17 @@ def place(
     return on_device, placed
 
 
-def check_link_counts(network: Network, routes: Routes) -> None:
-    """Raise if network and routes count links differently; works on tracers too."""
+def check_link_counts(network: Network, routes: Routes, caller: str = "max_min_rates") -> None:
+    """Raise if network and routes count links differently; works on tracers too.
+
+    Args:
+        network: The links.
+        routes: The routes.
+        caller: The function that the user called, for the error.
+    """
     if network.n_links != routes.n_links:
         message = (
-            f"`max_min_rates` was given a network with {network.n_links:,} links and routes built "
+            f"`{caller}` was given a network with {network.n_links:,} links and routes built "
             f"for n_links={routes.n_links:,}. Build them together: "
             f"`Routes.from_paths(paths, n_links={network.n_links})`."
         )
@@ -94,9 +102,17 @@ def canonical(dtype: np.dtype) -> np.dtype:
         warnings.warn(
             f"{dtype} input is cast to {kind} because JAX runs without x64. Set "
             f"`jax.config.update('jax_enable_x64', True)` before the first solve to keep it.",
-            stacklevel=3,
+            stacklevel=_callers_level(),
         )
     return kind
+
+
+def _callers_level() -> int:
+    """Return the stack level, for a warning of the caller of this, of the first frame of a user."""
+    here, level, frame = os.path.dirname(os.path.dirname(__file__)), 1, sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(here):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def is_traced(*trees: object) -> bool:

@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Int
 
 from fabric._errors import InfeasibleError, ModelError, nearest, some
+from fabric._typing import AnyArray
+from fabric.network._checks import index_array, whole, wholes
 from fabric.network._network import Network
 
 
@@ -27,10 +29,15 @@ class Placement(eqx.Module):
 
     endpoint_of: Int[np.ndarray, " ranks"]
 
-    def __init__(self, endpoint_of: Iterable[int] | Int[np.ndarray, " ranks"]):
-        nodes = np.asarray(
-            endpoint_of if isinstance(endpoint_of, np.ndarray) else list(endpoint_of), np.int64
-        )
+    def __init__(self, endpoint_of: AnyArray | Iterable[int]):
+        given = endpoint_of if hasattr(endpoint_of, "dtype") else list(endpoint_of)
+        nodes = index_array("Placement(endpoint_of)", given)
+        if np.any(nodes < 0):
+            message = (
+                f"`Placement(endpoint_of)` needs node numbers of 0 or more, but got "
+                f"{some(nodes[nodes < 0])}."
+            )
+            raise ModelError(message)
         values, counts = np.unique(nodes, return_counts=True)
         if np.any(counts > 1):
             message = f"`Placement` puts more than one rank on nodes {some(values[counts > 1])}."
@@ -45,7 +52,8 @@ class Placement(eqx.Module):
     @classmethod
     def first(cls, network: Network, n_ranks: int) -> "Placement":
         """Return rank i on the i-th endpoint of the network."""
-        return cls(_enough(network, n_ranks)[:n_ranks])
+        n_ranks = whole("n_ranks", n_ranks)
+        return cls(_endpoints(network, n_ranks)[:n_ranks])
 
     @classmethod
     def spread(cls, network: Network, n_ranks: int, by: str, block: int = 1) -> "Placement":
@@ -55,7 +63,8 @@ class Placement(eqx.Module):
             network: The network, with labels.
             n_ranks: Number of ranks.
             by: A tag of the endpoints, for example "leaf" or "pod".
-            block: Consecutive ranks that stay together, for example the GPUs of a server.
+            block: Consecutive ranks that stay together, for example the GPUs of a server. A
+                whole number from 1.
         """
         tags = network.labels.tags
         if by not in tags:
@@ -63,7 +72,8 @@ class Placement(eqx.Module):
                 f"`spread(by='{by}')`: this network has no such tag. {nearest(by, list(tags))}"
             )
             raise ModelError(message)
-        hosts = _enough(network, n_ranks)
+        block, n_ranks = wholes(block=block, n_ranks=n_ranks)
+        hosts = _endpoints(network, n_ranks)
         _, group, counts = np.unique(tags[by][hosts], return_inverse=True, return_counts=True)
         order = np.argsort(group, kind="stable")
         within = np.arange(len(hosts)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -71,7 +81,8 @@ class Placement(eqx.Module):
         return cls(hosts[order][turn][:n_ranks])
 
 
-def _enough(network: Network, n_ranks: int) -> Int[np.ndarray, " hosts"]:
+def _endpoints(network: Network, n_ranks: int) -> Int[np.ndarray, " hosts"]:
+    """Return all endpoints, or raise where there are fewer than ranks."""
     hosts = network.hosts
     if n_ranks > len(hosts):
         message = f"{n_ranks:,} ranks need as many endpoints, but the network has {len(hosts):,}."

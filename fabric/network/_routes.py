@@ -1,14 +1,28 @@
 """`Routes`: which flow loads which link, on two levels: flow -> bundle -> link."""
 
+import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 
-from fabric._errors import ModelError, raise_faults, some
+from fabric._errors import ModelError, joined, raise_faults, some
 from fabric._typing import AnyArray, FlowFloats, FlowInts
-from fabric.network._checks import number_faults
+from fabric.network._checks import (
+    INT32_MAX,
+    float_array,
+    index_array,
+    number_faults,
+    read_only,
+    whole,
+    wholes,
+)
+
+_KEPT = (
+    "hop_flow", "hop_bundle", "hop_use", "part_bundle", "part_link", "part_use", "flow_of"
+)  # fmt: skip
 
 
 class Routes(eqx.Module):
@@ -30,7 +44,8 @@ class Routes(eqx.Module):
         n_links, n_bundles, n_pairs: static counts; `n_pairs` counts the flows before they were
             split over queue pairs.
 
-    Use `from_paths`, `from_csr` or `from_bundles`, which check values.
+    Use `from_paths`, `from_csr` or `from_bundles`, which check and copy values. NumPy arrays of
+    hops and parts refuse writes, since solvers keep layouts derived from them: make new routes.
 
     Examples:
         >>> Routes.from_paths([[0, 1], [0]], n_links=2).hop_bundle.tolist()
@@ -49,6 +64,9 @@ class Routes(eqx.Module):
     n_links: int = eqx.field(static=True)
     n_bundles: int = eqx.field(static=True)
     n_pairs: int = eqx.field(static=True)
+
+    def __post_init__(self):
+        self._freeze()
 
     @property
     def n_flows(self) -> int:
@@ -71,16 +89,24 @@ class Routes(eqx.Module):
         return self.__dict__.get("_rule", {"name": "given"})
 
     @property
-    def plans(self) -> dict[str, object]:
+    def plans(self) -> dict[object, Any]:
         """Layouts that solvers derived from these routes, kept for the next solve; host only."""
         if "_plans" not in self.__dict__:
+            self._freeze()  # routes out of a tree map have not seen their constructor
             object.__setattr__(self, "_plans", {})
         return self.__dict__["_plans"]
 
     def with_rule(self, **rule: object) -> "Routes":
-        """Record how these routes were chosen and return them."""
-        object.__setattr__(self, "_rule", rule)
-        return self
+        """Return these routes with a record of how they were chosen."""
+        routes = dataclasses.replace(self)
+        object.__setattr__(routes, "_rule", rule)
+        object.__setattr__(routes, "_plans", self.plans)
+        return routes
+
+    def _freeze(self) -> None:
+        # Weights and caps are in no layout; read-only, they would make every kernel compile twice.
+        for name in _KEPT:
+            object.__setattr__(self, name, read_only(getattr(self, name)))
 
     @classmethod
     def from_csr(
@@ -93,7 +119,7 @@ class Routes(eqx.Module):
         weights: AnyArray | Sequence[float] | float = 1.0,
         caps: AnyArray | Sequence[float] | float = np.inf,
         pad_to: int | None = None,
-        flow_of: AnyArray | None = None,
+        flow_of: AnyArray | Sequence[int] | None = None,
     ) -> "Routes":
         """Return one-level routes from compressed rows.
 
@@ -114,18 +140,21 @@ class Routes(eqx.Module):
             >>> Routes.from_csr([0, 2, 3], [0, 1, 1], n_links=2).n_flows
             2
         """
-        ptr = np.asarray(flow_ptr, np.int64)
+        n_links = whole("n_links", n_links, 0, INT32_MAX)
         faults: list[str] = []
-        if len(ptr) == 0 or ptr[0] != 0 or np.any(np.diff(ptr) < 0) or ptr[-1] != len(flow_links):
-            faults.append(
+        ptr = index_array("flow_ptr", flow_ptr, faults, dtype=np.int64)
+        links = index_array("flow_links", flow_links, faults)
+        raise_faults(faults)
+        if len(ptr) == 0 or ptr[0] != 0 or np.any(np.diff(ptr) < 0) or ptr[-1] != len(links):
+            message = (
                 f"`flow_ptr` needs to rise from 0 to the number of entries of `flow_links` "
-                f"({len(flow_links):,}), but it does not."
+                f"({len(links):,}), but it does not."
             )
-            raise_faults(faults)
+            raise ModelError(message)
         n_flows = len(ptr) - 1
         hop_flow = np.repeat(np.arange(n_flows, dtype=np.int32), np.diff(ptr))
         return cls.from_bundles(
-            hop_flow, flow_links, 1.0 if usage is None else usage, (), (), (),
+            hop_flow, links, 1.0 if usage is None else usage, (), (), (),
             n_flows=n_flows, n_bundles=n_links, n_links=n_links,
             weights=weights, caps=caps, pad_hops=pad_to, flow_of=flow_of,
         )  # fmt: skip
@@ -150,25 +179,20 @@ class Routes(eqx.Module):
             [1.0, 0.5]
         """
         rows = [list(path) for path in paths]
-        ptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)]).astype(
-            np.int64
-        )
-        flat = np.array([link for row in rows for link in row], np.int64)
+        ptr = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        flat = index_array("paths", [link for row in rows for link in row])
         used = None
         if usage is not None:
             uses = [list(use) for use in usage]
-            uneven = [
-                i
-                for i, (use, row) in enumerate(zip(uses, rows, strict=False))
-                if len(use) != len(row)
-            ]
-            if uneven or len(uses) != len(rows):
-                message = (
-                    f"`usage` needs one value per link of every path, but it has {len(uses):,} "
-                    f"rows for {len(rows):,} paths and differs in length at flows {some(uneven)}."
-                )
+            pairs = zip(uses, rows, strict=False)
+            uneven = [i for i, (use, row) in enumerate(pairs) if len(use) != len(row)]
+            found = [f"has {len(uses):,} rows for {len(rows):,} paths"] * (len(uses) != len(rows))
+            if uneven:
+                found.append(f"differs in length at flows {some(uneven)}")
+            if found:
+                message = f"`usage` needs one value per link of every path, but it {joined(found)}."
                 raise ModelError(message)
-            used = np.array([u for use in uses for u in use], np.float64)
+            used = float_array("usage", [u for use in uses for u in use])
         return cls.from_csr(
             ptr, flat, n_links, usage=used, weights=weights, caps=caps, pad_to=pad_to
         )
@@ -190,7 +214,7 @@ class Routes(eqx.Module):
         caps: AnyArray | Sequence[float] | float = np.inf,
         pad_hops: int | None = None,
         pad_parts: int | None = None,
-        flow_of: AnyArray | None = None,
+        flow_of: AnyArray | Sequence[int] | None = None,
     ) -> "Routes":
         """Return two-level routes, values checked; hops are sorted by flow where they are not.
 
@@ -202,16 +226,18 @@ class Routes(eqx.Module):
             part_link: (parts,), link of each part.
             part_use: (parts,) or one value, load on the link per unit of the bundle, 0 or more.
             n_flows: Number of flows; a flow without hops is legal and needs a cap.
-            n_bundles: Number of bundles.
+            n_bundles: Number of bundles; `n_links` when there are no parts.
             n_links: Links of the network.
             weights: (flows,) or one value, more than 0.
             caps: (flows,) or one value, byte/s.
             pad_hops: Pad the hops to this many.
-            pad_parts: Pad the parts to this many.
-            flow_of: (flows,), the flow of each row where rows are queue pairs.
+            pad_parts: Pad the parts to this many; of no effect when there are no parts.
+            flow_of: (flows,), the flow of each row where rows are queue pairs, from 0 to
+                `n_flows` - 1.
 
         Raises:
-            ModelError: If a number is out of range; all faults at once.
+            ModelError: If a number is out of range, or bundles are links but not as many; all
+                faults at once.
 
         Examples:
             One flow, sprayed half and half over links 1 and 2 after link 0:
@@ -223,16 +249,36 @@ class Routes(eqx.Module):
             >>> routes.n_parts
             3
         """
-        flow, bundle = np.asarray(hop_flow, np.int32), np.asarray(hop_bundle, np.int32)
-        p_bundle, p_link = np.asarray(part_bundle, np.int32), np.asarray(part_link, np.int32)
-        use, p_use = _filled(hop_use, len(flow)), _filled(part_use, len(p_link))
-        weight, cap = _filled(weights, n_flows), _filled(caps, n_flows)
+        n_flows, n_bundles, n_links = wholes(
+            0, INT32_MAX, n_flows=n_flows, n_bundles=n_bundles, n_links=n_links
+        )
+        faults: list[str] = []
+        flow = index_array("hop_flow", hop_flow, faults)
+        bundle = index_array("hop_bundle", hop_bundle, faults)
+        p_bundle = index_array("part_bundle", part_bundle, faults)
+        p_link = index_array("part_link", part_link, faults)
+        use = float_array("hop_use", hop_use, len(flow), faults)
+        p_use = float_array("part_use", part_use, len(p_link), faults)
+        weight = float_array("weights", weights, n_flows, faults)
+        cap = float_array("caps", caps, n_flows, faults)
+        rows = np.arange(n_flows, dtype=np.int32)
+        if flow_of is not None:
+            rows = index_array("flow_of", flow_of, faults)
+        raise_faults(faults)
         one_level = len(p_link) == 0
+        if one_level and n_bundles != n_links:
+            faults.append(
+                f"`n_bundles={n_bundles}` without parts: then bundles are links, but "
+                f"`n_links={n_links}`. Give `part_bundle` and `part_link`, or "
+                f"`n_bundles={n_links}`."
+            )
         raise_faults(
-            _index_faults("hop_flow", flow, n_flows, "flow")
+            faults
+            + _index_faults("hop_flow", flow, n_flows, "flow")
             + _index_faults("hop_bundle", bundle, n_bundles, "link" if one_level else "bundle")
             + _index_faults("part_bundle", p_bundle, n_bundles, "bundle")
             + _index_faults("part_link", p_link, n_links, "link")
+            + _index_faults("flow_of", rows, n_flows, "flow")
             + _length_faults("hop_bundle", bundle, "hop_flow", flow)
             + _length_faults("hop_use", use, "hop_flow", flow)
             + _length_faults("part_bundle", p_bundle, "part_link", p_link)
@@ -241,6 +287,7 @@ class Routes(eqx.Module):
             + _use_faults("part_use", p_use)
             + _per_flow_faults("weights", "weight", weight, n_flows, zero=False)
             + _per_flow_faults("caps", "cap in byte/s", cap, n_flows, zero=True)
+            + _row_faults("flow_of", rows, n_flows)
         )
         if len(flow) and np.any(np.diff(flow) < 0):
             order = np.argsort(flow, kind="stable")
@@ -249,15 +296,12 @@ class Routes(eqx.Module):
             "pad_hops", pad_hops, (flow, n_flows), (bundle, n_bundles), (use, 0.0)
         )
         p_bundle, p_link, p_use = _padded(
-            "pad_parts", pad_parts, (p_bundle, n_bundles), (p_link, n_links), (p_use, 0.0)
-        )
-        rows = (
-            np.arange(n_flows, dtype=np.int32) if flow_of is None else np.asarray(flow_of, np.int32)
-        )
-        n_pairs = int(rows.max()) + 1 if len(rows) else 0
+            "pad_parts", None if one_level else pad_parts,
+            (p_bundle, n_bundles), (p_link, n_links), (p_use, 0.0),
+        )  # fmt: skip
         return cls(
             flow, bundle, use, p_bundle, p_link, p_use, weight, cap, rows,
-            n_links=int(n_links), n_bundles=int(n_bundles), n_pairs=n_pairs,
+            n_links=n_links, n_bundles=n_bundles, n_pairs=int(rows.max(initial=-1)) + 1,
         )  # fmt: skip
 
     def per_flow(self, rates: FlowFloats) -> Float[AnyArray, " pairs"]:
@@ -280,15 +324,12 @@ class Routes(eqx.Module):
         return jax.ops.segment_sum(rates, self.flow_of, self.n_pairs)
 
 
-def _filled(values: AnyArray | Sequence[float] | float, n: int) -> Float[np.ndarray, " n"]:
-    array = np.asarray(values, np.float64)
-    return np.full(n, array) if array.ndim == 0 else array
-
-
 def _index_faults(name: str, index: np.ndarray, n: int, what: str) -> list[str]:
     bad = np.flatnonzero((index < 0) | (index >= n))
     if not len(bad):
         return []
+    if not n:
+        return [f"`{name}` has {len(index):,} entries, but there is no {what}."]
     return [
         f"`{name}` needs {what} numbers from 0 to {n - 1:,}, but {len(bad):,} of {len(index):,} "
         f"entries are not: {some(index[bad])}."
@@ -314,14 +355,21 @@ def _use_faults(name: str, use: np.ndarray) -> list[str]:
 def _per_flow_faults(
     name: str, what: str, values: np.ndarray, n_flows: int, *, zero: bool
 ) -> list[str]:
-    if len(values) != n_flows:
-        return [f"`{name}` has {len(values):,} values for {n_flows:,} flows."]
-    return number_faults(f"{name}=...", what, values, zero=zero, infinite=zero)
+    return _row_faults(name, values, n_flows) or number_faults(
+        f"{name}=...", what, values, zero=zero, infinite=zero
+    )
+
+
+def _row_faults(name: str, values: np.ndarray, n_flows: int) -> list[str]:
+    if len(values) == n_flows:
+        return []
+    return [f"`{name}` has {len(values):,} values for {n_flows:,} flows."]
 
 
 def _padded(name: str, size: int | None, *columns: tuple[np.ndarray, float]) -> list[np.ndarray]:
     n = len(columns[0][0])
-    if size is None or size == n:
+    size = n if size is None else whole(name, size, 0)
+    if size == n:
         return [column for column, _ in columns]
     if size < n:
         fit = 1 << max(n - 1, 0).bit_length()

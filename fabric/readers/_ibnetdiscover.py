@@ -137,13 +137,13 @@ def _labels(
     hosts, hcas = _hosts(nodes, role, host_pattern)
     labels = Labels(
         kinds=kinds,
-        kind_of=np.array([kinds.index(role[node.ident]) for node in nodes], np.int8),
+        kind_of=np.array([kinds.index(role[node.ident]) for node in nodes], np.int32),
         names=_names(nodes),
         ids=[node.ident for node in nodes],
         src=both(a, b),
         dst=both(b, a),
         tiers=tuple(tiers),
-        tier_of=np.repeat(tier_of, 2).astype(np.int8),
+        tier_of=np.repeat(tier_of, 2).astype(np.int32),
         cable_of=np.repeat(np.arange(len(cables), dtype=np.int32), 2),
         src_port=both(a_port, b_port),
         dst_port=both(b_port, a_port),

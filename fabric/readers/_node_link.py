@@ -2,22 +2,19 @@
 
 import json
 import os
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from fabric._errors import ModelError, raise_faults, some
 from fabric._units import parse_rate, parse_time
-from fabric.network import Labels, Network
+from fabric.network import Labels, Network, _graph_labels as attributes
 from fabric.readers._files import Text, load
-from fabric.readers._quantities import Scale, edge_name, no_capacity, whole_cost
+from fabric.readers._quantities import Scale, edge_name, no_capacity
 from fabric.readers._reading import Reading
 
-_NODE_KEYS = {"id", "name", "kind", "endpoint", "forwards"}
-_EDGE_KEYS = {
-    "source", "target", "key", "tier", "cable", "alive", "source_port", "target_port",
-}  # fmt: skip
+_EDGE_KEYS = {"source", "target", "key", "tier", "cable", "alive", *attributes.PORTS}
 _GRAPH_KEYS = {"name", "capacity_unit", "latency_unit"}
 
 
@@ -34,9 +31,10 @@ def node_link(
     """Return the graph in a node-link JSON file; the list of edges is `edges` or `links`.
 
     An edge of an undirected graph is a cable, two links; an edge of a directed graph is one link,
-    and the k-th link from a to b shares a cable with the k-th from b to a. Links keep the order
-    of the file. Whole numbers and texts of nodes become tags, other attributes are counted in
-    `ignored`.
+    and links share a cable as their `cable` says where each has a whole number there, else the
+    k-th link from a to b with the k-th from b to a. Links keep the order of the file. Node
+    attributes that are whole numbers or text throughout become tags. Whatever else the file says
+    is counted in `ignored`; null counts as absent.
 
     Args:
         path: A file, plain or gzip, or the text itself.
@@ -52,7 +50,7 @@ def node_link(
 
     Raises:
         ModelError: If the file is no node-link graph, a capacity or a unit is missing, or a value
-            is out of range; all faults at once.
+            is of the wrong kind or out of range; all faults at once.
 
     Examples:
         >>> from fabric import readers
@@ -82,16 +80,20 @@ def node_link(
         "latency", latency_unit, graph.get("latency_unit"), "latency_unit='ms'", parse_time
     )
     delays = times.values(edges, latency, faults)
-    costs = [whole_cost(edge, routing_cost, faults) for edge in edges]
+    costs = [attributes.whole_cost(e, routing_cost, edge_name(e), faults) for e in edges]
+    alive = attributes.flag(edges, "alive", True, lambda i: edge_name(edges[i]), faults)
+    directed = document.get("directed", False)
+    if not isinstance(directed, bool):
+        faults.append(f"`directed` needs true or false, but got {directed!r}.")
+    source = str(graph.get("name") or file.source)
+    labels, pick, dropped, unused = _labels(nodes, edges, ends, directed is True, source, faults)
     raise_faults([f"'{file.source}': {fault}" for fault in faults])
 
-    directed = bool(document.get("directed", False))
-    tags, dropped = _tags(nodes)
-    labels, pick, one_way = _labels(nodes, edges, ends, directed, tags, graph, file.source)
     ignored = [{"what": f"node attribute '{key}'", "count": n} for key, n in dropped.items()]
     read = _EDGE_KEYS | {capacity, latency, routing_cost}
     others = Counter(key for edge in edges for key in edge if key not in read)
-    ignored += [{"what": f"edge attribute '{key}'", "count": n} for key, n in others.items()]
+    unused = {**unused, **others}
+    ignored += [{"what": f"edge attribute '{key}'", "count": n} for key, n in unused.items()]
     ignored += [
         {"what": f"graph attribute '{key}'", "count": 1} for key in graph if key not in _GRAPH_KEYS
     ]
@@ -102,13 +104,13 @@ def node_link(
         warnings.append(
             f"{len(missing):,} of {len(edges):,} edges have no capacity and got {default_capacity}."
         )
-    if one_way:
+    if one_way := int(np.sum(np.bincount(labels.cable_of) == 1)):
         warnings.append(f"{one_way:,} links have no link in the other direction.")
     column = lambda values, dtype: np.array(values, dtype)[pick]
     network = Network(
         column([fallback if rate is None else rate for rate in rates], np.float64),
         column([0.0 if delay is None else delay for delay in delays], np.float64),
-        column([bool(edge.get("alive", True)) for edge in edges], bool),
+        column(alive, bool),
         column(costs, np.int32),
         labels=labels,
     )
@@ -130,7 +132,7 @@ def node_link(
 def _document(file: Text) -> tuple[dict[str, Any], list[Any], list[Any]]:
     try:
         document = json.loads(file.text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
         message = f"'{file.source}' is no valid JSON: {error}."
         raise ModelError(message) from None
     nodes = document.get("nodes") if isinstance(document, dict) else None
@@ -218,96 +220,49 @@ def _labels(
     edges: list[dict[str, Any]],
     ends: np.ndarray,
     directed: bool,
-    tags: dict[str, np.ndarray],
-    graph: dict[str, Any],
     source: str,
-) -> tuple[Labels, np.ndarray, int]:
-    """Return the labels, the edge of every link, and how many links have no way back."""
-    kinds, kind_of = _coded(str(row.get("kind", "node")) for row in nodes)
-    tiers, tier_of = _coded(str(edge.get("tier", "link")) for edge in edges)
+    faults: list[str],
+) -> tuple[Labels, np.ndarray, dict[str, int], dict[str, int]]:
+    """Return the labels, the edge of every link, and unused attributes of nodes and of edges."""
+    ids = [str(_key(row["id"])) for row in nodes]
+    kinds, kind_of = attributes.coded(attributes.texts(nodes, "kind", "node", faults))
+    tiers, tier_of = attributes.coded(attributes.texts(edges, "tier", "link", faults))
+    tags, dropped = attributes.node_tags(nodes)
+    flags, partial = attributes.node_flags(nodes, ids.__getitem__, faults)
+    (near, far), unused = attributes.edge_ports(edges)
     a, b = ends.T
-    ports = [
-        np.array([_whole(edge.get(side)) for edge in edges], np.int32)
-        for side in ("source_port", "target_port")
-    ]
     if directed:
-        pick, src, dst, src_port, dst_port = np.arange(len(edges)), a, b, *ports
-        cable = _pair_up(a, b, [edge.get("cable") for edge in edges])
+        pick, src, dst, src_port, dst_port = np.arange(len(edges)), a, b, near, far
+        cable, unused_cables = attributes.cables(edges, a, b)
     else:
-        both = lambda x, y: np.stack([x, y], 1).ravel()
-        pick = cable = np.repeat(np.arange(len(edges)), 2)
-        src, dst = both(a, b), both(b, a)
-        src_port, dst_port = both(*ports), both(*ports[::-1])
+        pick = cable = np.repeat(np.arange(len(edges), dtype=np.int32), 2)
+        src, dst = attributes.both_ways(a, b), attributes.both_ways(b, a)
+        src_port, dst_port = attributes.both_ways(near, far), attributes.both_ways(far, near)
+        unused_cables = sum(edge.get("cable") is not None for edge in edges)
+    if unused_cables:
+        unused["cable"] = unused_cables
     has_ports = bool(np.any(src_port) or np.any(dst_port))
-    flags: dict[str, Any] = {
-        flag: np.array([bool(row[flag]) for row in nodes])
-        for flag in ("endpoint", "forwards")
-        if all(flag in row for row in nodes)
-    }
     labels = Labels(
         kinds=kinds,
         kind_of=kind_of,
-        names=[str(row.get("name", row["id"])) for row in nodes],
-        ids=[str(_key(row["id"])) for row in nodes],
+        names=attributes.texts(nodes, "name", ids, faults),
+        ids=ids,
         src=src,
         dst=dst,
         tiers=tiers,
         tier_of=tier_of[pick],
-        cable_of=cable.astype(np.int32),
+        cable_of=cable,
         src_port=src_port if has_ports else None,
         dst_port=dst_port if has_ports else None,
         tags=tags,
-        source=str(graph.get("name") or source),
+        source=source,
         **flags,
     )
-    return labels, pick, int(np.sum(np.bincount(cable) == 1)) if len(cable) else 0
-
-
-def _pair_up(a: np.ndarray, b: np.ndarray, cables: list[Any]) -> np.ndarray:
-    """Return a cable number per link: as given, else the k-th a->b with the k-th b->a."""
-    if cables and all(isinstance(cable, int) for cable in cables):
-        return np.unique(np.array(cables), return_inverse=True)[1]
-    waiting: dict[tuple[int, int], list[int]] = defaultdict(list)
-    cable: list[int] = []
-    count = 0
-    for one, other in zip(a.tolist(), b.tolist(), strict=True):
-        if waiting[other, one]:
-            cable.append(waiting[other, one].pop(0))
-        else:
-            waiting[one, other].append(count)
-            cable.append(count)
-            count += 1
-    return np.array(cable, np.int64)
-
-
-def _tags(nodes: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """Return node attributes that are whole numbers or text, and how often others were dropped."""
-    tags: dict[str, np.ndarray] = {}
-    dropped: dict[str, int] = {}
-    for key in dict.fromkeys(key for row in nodes for key in row if key not in _NODE_KEYS):
-        values = [row.get(key) for row in nodes]
-        present = [v for v in values if v is not None]
-        if all(isinstance(v, int) and not isinstance(v, bool) for v in present):
-            tags[key] = np.array([-1 if v is None else v for v in values], np.int64)
-        elif all(isinstance(v, str) for v in present):
-            tags[key] = np.array([v or "" for v in values], str)
-        else:
-            dropped[key] = len(present)
-    return tags, dropped
-
-
-def _coded(words: Any) -> tuple[tuple[str, ...], np.ndarray]:
-    codes: dict[str, int] = {}
-    numbers = [codes.setdefault(word, len(codes)) for word in words]
-    return tuple(codes), np.array(numbers, np.int16)
-
-
-def _whole(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return labels, pick, dropped | partial, unused
 
 
 def _key(value: Any) -> Any:
     """Return a node id that can be looked up; networkx writes a tuple as a list."""
     if isinstance(value, list):
         return tuple(_key(part) for part in value)
-    return value if isinstance(value, str | int | float) else None
+    return value if isinstance(value, str | int | float) and not isinstance(value, bool) else None

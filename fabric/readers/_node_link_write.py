@@ -57,15 +57,15 @@ def write_node_link(network: Network, path: str | os.PathLike[str]) -> Path:
 
 def _node(network: Network, node: int, key: str) -> dict[str, Any]:
     labels = network.labels
-    row: dict[str, Any] = {
+    tags = {tag: values[node].item() for tag, values in labels.tags.items()}
+    return {
         "id": key,
         "name": labels.names[node],
         "kind": labels.kinds[labels.kind_of[node]],
         "endpoint": bool(np.asarray(labels.endpoint)[node]),
         "forwards": bool(np.asarray(labels.forwards)[node]),
+        **{tag: value for tag, value in tags.items() if value not in (-1, "")},
     }
-    tags = {tag: values[node].item() for tag, values in labels.tags.items()}
-    return row | {tag: value for tag, value in tags.items() if value not in (-1, "")}
 
 
 def _edge(network: Network, link: int, keys: list[str]) -> dict[str, Any]:

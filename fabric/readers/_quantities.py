@@ -1,6 +1,6 @@
 """Quantities on the edges of a graph file: text with a unit, or numbers whose unit is stated."""
 
-import math
+import sys
 from typing import Any
 
 from fabric._errors import ModelError, some
@@ -31,7 +31,9 @@ class Scale:
                 except ModelError as error:
                     faults.append(str(error))
             elif isinstance(value, int | float) and not isinstance(value, bool):
-                if not (math.isfinite(value) and value >= 0):
+                # Compared as it is, since a whole number may be too large for a float.
+                limit = sys.float_info.max / max(self.factor or 1.0, 1.0)
+                if not 0 <= value <= limit:
                     faults.append(
                         f"`{key}` of {edge_name(edge)} needs a finite {self.what} of 0 or more, "
                         f"but got {value!r}."
@@ -49,18 +51,6 @@ class Scale:
                 f"{some(bare)}. State the unit, for example `{self.example}`; it is never guessed."
             )
         return found
-
-
-def whole_cost(edge: dict[str, Any], key: str, faults: list[str]) -> int:
-    """Return the routing cost of an edge, 1 where it has none."""
-    value = edge.get(key, 1)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and math.isfinite(value) and value == int(value) and value >= 1):
-        faults.append(
-            f"`{key}` of {edge_name(edge)} needs a whole number from 1, but got {value!r}."
-        )
-        return 1
-    return int(value)
 
 
 def no_capacity(edges: list[dict[str, Any]], missing: list[int], key: str) -> str:

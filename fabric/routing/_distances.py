@@ -7,7 +7,7 @@ from jaxtyping import Int
 
 from fabric._errors import ModelError, some
 from fabric._typing import AnyArray
-from fabric.network import Network
+from fabric.network import Network, index_array
 from fabric.routing._graph import distances, graph_and_targets
 
 
@@ -37,7 +37,7 @@ def shortest_distances(
         >>> shortest_distances(net, net.hosts)[:, net.hosts].tolist()
         [[0, 4], [4, 0]]
     """
-    nodes = np.asarray(destinations, np.int64)
+    nodes = index_array("destinations", destinations, dtype=np.int64)
     outside = np.flatnonzero((nodes < 0) | (nodes >= network.n_nodes))
     if len(outside):
         message = (

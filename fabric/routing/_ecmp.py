@@ -25,7 +25,7 @@ def ecmp(
     Args:
         network: With labels.
         flows: (flows,). Weights and caps travel into the routes.
-        seed: Whole number; other seeds give other paths. The same seed gives the same paths.
+        seed: Whole number from 0; other seeds give other paths. The same seed gives the same paths.
         queue_pairs: Queue pairs per flow, each a row with its own path, 1/n of the weight and
             1/n of the cap. Rows of flow f are f * n to f * n + n - 1.
         salt: "switch": every node hashes in its own way. "shared": all hash alike, a fault that
@@ -52,13 +52,13 @@ def ecmp(
     """
     from fabric.kernels._paths import walk_hashed
 
-    pairs = whole("queue_pairs", queue_pairs)
+    pairs, number = whole("queue_pairs", queue_pairs), whole("seed", seed, 0, 2**64 - 1)
     if salt not in _SALTS:
         message = f"`salt` needs one of 'switch' and 'shared', but got {salt!r}."
         raise ModelError(message)
     trip = Trip(network, flows)
     length = np.zeros(flows.n_flows * pairs, np.int32)
-    key = np.uint64(int(seed) & 0xFFFFFFFFFFFFFFFF)
+    key = np.uint64(number)
     pieces: list[Piece] = []
     for block in trip.blocks():
         at, stop = block.begun * pairs, block.stop * pairs
@@ -72,4 +72,4 @@ def ecmp(
     trip.check_reached(length[::pairs] < 0)
     return routes_from(
         flows, pairs, trip.demand.order, pieces, length, network.n_links, network.n_links
-    ).with_rule(name="ecmp", seed=int(seed), queue_pairs=pairs, salt=salt)
+    ).with_rule(name="ecmp", seed=number, queue_pairs=pairs, salt=salt)

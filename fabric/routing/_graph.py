@@ -1,6 +1,6 @@
 """What the routing kernels read: live links by node, flows by target, distances block by block."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -119,7 +119,7 @@ class Trip:
         if len(dead):
             cause = (
                 f"{len(dead):,} of {self.network.n_links:,} links are dead: "
-                f"{_first_five(dead, self.network.link_name)}. "
+                f"{some(dead.tolist(), name=self.network.link_name)}. "
                 f"Bring links back (`network.alive`), or leave these pairs out."
             )
         else:
@@ -129,7 +129,7 @@ class Trip:
             )
         message = (
             f"{len(flows):,} of {len(lost):,} flows cannot reach their destination over live links "
-            f"and forwarding nodes: {_first_five(range(len(pairs)), pair_name)}. {cause}"
+            f"and forwarding nodes: {some(range(len(pairs)), name=pair_name)}. {cause}"
         )
         raise InfeasibleError(message)
 
@@ -152,7 +152,7 @@ def check_flows(network: Network, flows: Flows) -> None:
             name_of = lambda node: names_of(network, [node])[0]
             faults.append(
                 f"`flows.{name}` needs nodes that send and receive (`network.hosts`), but "
-                f"{len(nodes):,} nodes in it do not: {_first_five(nodes, name_of)}."
+                f"{len(nodes):,} nodes in it do not: {some(nodes.tolist(), name=name_of)}."
             )
     loops = np.flatnonzero(src == dst)
     if len(loops):
@@ -261,7 +261,7 @@ def _costs(network: Network) -> Int[np.ndarray, " links"]:
     if len(bad):
         message = (
             f"`network.routing_cost` needs whole numbers from 1 to {2**31 - 1:,}, but {len(bad):,} "
-            f"of {len(cost):,} links have others: {_first_five(bad, network.link_name)}."
+            f"of {len(cost):,} links have others: {some(bad.tolist(), name=network.link_name)}."
         )
         raise ModelError(message)
     cost = cost.astype(np.int32)
@@ -301,11 +301,6 @@ def _seeds(graph: Graph, node: np.ndarray, host: np.ndarray) -> tuple[np.ndarray
     cost = np.concatenate([np.zeros(len(at_node), np.int32), graph.last_cost[entry]])
     order = np.argsort(cost, kind="stable")
     return target[order], start[order], cost[order]
-
-
-def _first_five(items: Sequence[int] | np.ndarray, name_of: Callable[[int], str]) -> str:
-    """Return the names of five items and how many more there are, naming no more than needed."""
-    return some([name_of(int(item)) for item in items[:5]] + [""] * (len(items) - 5))
 
 
 def _int32(values: object) -> np.ndarray:

@@ -126,8 +126,10 @@ def spray(
         book.part_link[:n_parts].copy(),
         book.part_use[:n_parts].copy(),
     )
+    # Without flows there is no part, and routes without parts are one-level.
+    bundles = n_bundles if n_parts else network.n_links
     return routes_from(
-        flows, pairs, trip.demand.order, pieces, length, network.n_links, n_bundles, parts
+        flows, pairs, trip.demand.order, pieces, length, network.n_links, bundles, parts
     ).with_rule(name="spray", queue_pairs=pairs)
 
 

@@ -1,5 +1,14 @@
 """Problem in, solution out: exact max-min rates, their certificate, and the jitted entry points."""
 
 from fabric.solvers._certify import certify as certify
+from fabric.solvers._levels import Mean as Mean
 from fabric.solvers._max_min import METHODS as METHODS, max_min_rates as max_min_rates
+from fabric.solvers._one_sided import one_sided as one_sided
+from fabric.solvers._sensitivities import (
+    BY as BY,
+    OBJECTIVES as OBJECTIVES,
+    Sensitivities as Sensitivities,
+    Sensitivity as Sensitivity,
+    sensitivities as sensitivities,
+)
 from fabric.solvers._solution import RESULTS as RESULTS, RateSolution as RateSolution

@@ -3,12 +3,21 @@
 import numpy as np
 from jaxtyping import Float
 
+from fabric._typing import FlowFloats
 from fabric.kernels._local_rounds import Usage
 from fabric.network import Network, Routes, check_link_counts
+from fabric.solvers._plan import plain_array
 from fabric.solvers._solution import RateSolution
 
 
-def certify(network: Network, routes: Routes, solution: RateSolution) -> float:
+def certify(
+    network: Network,
+    routes: Routes,
+    solution: RateSolution,
+    *,
+    weights: FlowFloats | None = None,
+    caps: FlowFloats | None = None,
+) -> float:
     """Return the largest relative violation of max-min fairness; 0 is exact.
 
     Rates are max-min fair if and only if no link is overloaded and every flow is at its cap or
@@ -21,11 +30,13 @@ def certify(network: Network, routes: Routes, solution: RateSolution) -> float:
         network: The links, as solved.
         routes: The routes, as solved.
         solution: Of `max_min_rates`.
+        weights: (flows,), as given to the solve. Default: those that `routes` carries.
+        caps: (flows,), byte/s, as given to the solve. Default: those that `routes` carries.
 
     Returns:
         The violation, relative. Infinite if a flow does not cross the link it names, if a rate is
-        not finite, or if a link of capacity 0 carries load. At most 1e-9 is expected of float64
-        and 5e-6 of float32.
+        negative or not finite, or if a link of capacity 0 carries load. At most 1e-9 is expected
+        of float64 and 5e-6 of float32.
 
     Cost: O(hops + parts + flows); host only, not differentiable.
 
@@ -38,27 +49,15 @@ def certify(network: Network, routes: Routes, solution: RateSolution) -> float:
     References:
         D. Bertsekas and R. Gallager, Data Networks, 2nd ed., 1992, section 6.5.2.
     """
-    check_link_counts(network, routes)
-    rate = np.asarray(solution.rates, np.float64)
-    if not np.all(np.isfinite(rate)):
-        return float("inf")
-    return certified(network, routes, rate, np.asarray(solution.bottleneck))
-
-
-def certified(
-    network: Network,
-    routes: Routes,
-    rate: Float[np.ndarray, " flows"],
-    bottleneck: np.ndarray,
-    *,
-    weight: Float[np.ndarray, " flows"] | None = None,
-    cap: Float[np.ndarray, " flows"] | None = None,
-) -> float:
-    """Return the violation of finite rates; weights and caps default to those of the routes."""
     from fabric.kernels import _evidence
 
-    weight = np.asarray(routes.weight if weight is None else weight, np.float64)
-    cap = np.asarray(routes.cap if cap is None else cap, np.float64)
+    check_link_counts(network, routes, "certify")
+    rate = np.asarray(solution.rates, np.float64)
+    if not np.all(np.isfinite(rate) & (rate >= 0)):
+        return float("inf")
+    bottleneck = np.asarray(solution.bottleneck)
+    weight = np.asarray(routes.weight if weights is None else weights, np.float64)
+    cap = np.asarray(routes.cap if caps is None else caps, np.float64)
     capacity = live_capacity(network)
     level = rate / weight
     arrays = usage_arrays(routes)
@@ -99,8 +98,8 @@ def live_capacity(network: Network) -> Float[np.ndarray, " links"]:
 
 def usage_arrays(routes: Routes) -> Usage:
     """Return hops and parts as host arrays of the types that the compiled kernels take."""
-    ints = lambda x: np.ascontiguousarray(x, np.int32)
-    floats = lambda x: np.ascontiguousarray(x, np.float64)
+    ints = lambda x: plain_array(x, np.int32)
+    floats = lambda x: plain_array(x, np.float64)
     return Usage(
         ints(routes.hop_flow), ints(routes.hop_bundle), floats(routes.hop_use),
         ints(routes.part_bundle), ints(routes.part_link), floats(routes.part_use),

@@ -1,5 +1,6 @@
 """`max_min_rates`: the host shell that checks, chooses a method and calls a core."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -10,16 +11,18 @@ import numpy as np
 
 from fabric._errors import ModelError, UnsolvedError, nearest, raise_faults
 from fabric._typing import AnyArray, FlowFloats
-from fabric.kernels._local_rounds import TIE_ULPS, Ends, Filling, Usage, local_rounds
+from fabric.kernels._local_rounds import Usage
 from fabric.network import Network, Routes, canonical, check_link_counts, is_traced, place
 from fabric.network._checks import capacity_faults, number_faults
 from fabric.solvers import _compiled
-from fabric.solvers._certify import live_capacity, usage_arrays
+from fabric.solvers._certify import live_capacity
+from fabric.solvers._cores import ByPlatform, Compiled, Core, Rounds
+from fabric.solvers._levels import Mean, levels, mean_levels
+from fabric.solvers._plan import plain_array
 from fabric.solvers._solution import RESULTS, RateSolution
 
 METHODS = ("auto", "rounds", "compiled")
-FULL = 1e-12
-"""A link whose load is within this of its capacity, relative, counts as full in float64."""
+DERIVATIVES = ("select", "mean")
 
 
 def max_min_rates(
@@ -29,6 +32,7 @@ def max_min_rates(
     weights: FlowFloats | None = None,
     caps: FlowFloats | None = None,
     method: str = "auto",
+    derivative: str | Mean = "select",
     max_rounds: int | None = None,
     throw: bool = True,
 ) -> RateSolution:
@@ -51,7 +55,12 @@ def max_min_rates(
         method: Static. "rounds": vectorised local-minimum rounds in JAX, on any device.
             "compiled": CPU kernels, local rounds for sparse problems, a heap for dense or deep
             ones. "auto": compiled where JAX runs on a CPU, rounds elsewhere and while tracing.
-            What was run is in the solution.
+            What was run is in the solution. Inside a transformation "compiled" needs concrete
+            routes and runs as a host callback; "auto" chooses when the program is lowered.
+        derivative: Static. At a tie rates are not differentiable and this says what to return.
+            "select": the derivative of one side, the same for every method, chosen by a fixed
+            priority of links. "mean" or `Mean(samples, sigma, seed)`: the average over slightly
+            jittered capacities. For the exact one-sided derivative use `one_sided`.
         max_rounds: Static, of "rounds" only. Default: the number of flows, which is always
             enough, since every round stops at least one flow.
         throw: Static. Raise unless the solve converged. With `throw=False` the program holds no
@@ -60,17 +69,21 @@ def max_min_rates(
 
     Returns:
         A `RateSolution`: `rates` (flows,) in byte/s, the `bottleneck` link of each flow (-1 if
-        its cap stopped it), which links are `saturated`, the number of `rounds`, and a `result`.
+        its cap stopped it), which links are `saturated`, the number of `rounds`, the
+        `tie_margin`, and a `result`.
 
     Raises:
         ModelError: If `network` and `routes` count links differently, a value is out of range
             (concrete inputs; all faults at once), or the method is unknown.
-        UnsolvedError: If `throw` and the solve did not converge; while tracing,
-            `equinox.EquinoxRuntimeError` at run time.
+        UnsolvedError: If `throw` and the solve did not converge. Inside a transformation it is
+            the error of the JAX runtime, at run time, with the same text.
 
     Precision: Rates carry the type of `network.capacity`; "compiled" works in float64 whatever
         that is. In float32 two links count as full together when their fill levels differ by
         less than 16 ulp; float64 compares exactly.
+    Derivatives: Forward and reverse mode, any order, in capacity, weights, caps, `hop_use` and
+        `part_use`. Rates are piecewise linear in capacity and caps. `tie_margin` says how near
+        the next kink is.
     Cost: O(hops + parts + links + flows) work per round and one program per shape; "compiled"
         keeps its transposed layout with the routes for the next solve.
 
@@ -100,151 +113,159 @@ def max_min_rates(
             )
             raise ModelError(message)
     rounds = max(routes.n_flows, 1) if max_rounds is None else max_rounds
+    tangents = _derivative(derivative)
+    problem = (network.capacity, network.alive, weights, caps)
     if is_traced(network, routes, weights, caps):
-        if method == "compiled":
-            message = (
-                '`max_min_rates(method="compiled")` needs concrete arrays, but it was called '
-                'inside a JAX transformation. Use method="rounds" or "auto" there.'
-            )
-            raise NotImplementedError(message)
-        return _traced(network, routes, weights, caps, rounds, throw)
-    _check_values(network, weights, caps)
+        chosen = _method_in_trace(method, routes)
+        core = _core(chosen, routes, rounds)
+        kind = canonical(np.dtype(network.capacity.dtype))
+        parts = _solve(core, tangents, *_cast(problem, kind), usage(routes, kind))
+        solution = RateSolution(*parts, method=chosen)
+        if throw:
+            return solution.result.error_if(solution, solution.result != RESULTS.converged)
+        return solution
+    kind = canonical(np.dtype(network.capacity.dtype))
+    _check_values(network, weights, caps, kind)
     on_cpu = jax.default_backend() == "cpu"
     chosen = ("compiled" if on_cpu else "rounds") if method == "auto" else method
-    core = _solve_compiled if chosen == "compiled" else _solve_rounds
-    solution = core(network, routes, weights, caps, rounds, "auto: " if method == "auto" else "")
-    if throw and not bool(solution.result == RESULTS.converged):
-        raise UnsolvedError(RESULTS[solution.result])
+    # Inside somebody's jit a solve of which nothing is traced is a constant, not a part of it.
+    with jax.ensure_compile_time_eval():
+        if chosen == "compiled":
+            solution = _solve_compiled(network, routes, weights, caps)
+        else:
+            solution = _solve_rounds(network, routes, weights, caps, rounds)
+        if throw and not bool(solution.result == RESULTS.converged):
+            raise UnsolvedError(RESULTS[solution.result])
+    if method == "auto":
+        solution = dataclasses.replace(solution, method=f"auto: {solution.method}")
     return solution
 
 
-def _check_values(network: Network, weights: FlowFloats, caps: FlowFloats) -> None:
+def _check_values(network: Network, weights: FlowFloats, caps: FlowFloats, kind: np.dtype) -> None:
+    capacity = np.asarray(network.capacity)
+    largest = float(jnp.finfo(kind).max)
+    if capacity.max(initial=0) > largest:
+        message = (
+            f"`Network(capacity)` holds {capacity.max():.3g} byte/s, more than {kind} can "
+            f"({largest:.3g}). Use float64, or another unit."
+        )
+        raise ModelError(message)
     raise_faults(
-        capacity_faults("Network(capacity)", np.asarray(network.capacity), network.link_name)
+        capacity_faults("Network(capacity)", capacity, network.link_name)
         + number_faults("weights=...", "weight", np.asarray(weights), zero=False)
         + number_faults("caps=...", "cap in byte/s", np.asarray(caps), zero=True, infinite=True)
     )
 
 
-def _solve_compiled(
-    network: Network,
-    routes: Routes,
-    weights: FlowFloats,
-    caps: FlowFloats,
-    max_rounds: int,
-    prefix: str,
-) -> RateSolution:
-    from fabric.kernels import _evidence
+def _derivative(derivative: str | Mean) -> Mean | None:
+    """Return how to average over jittered capacities, or None for the selected derivative."""
+    if isinstance(derivative, Mean):
+        return derivative
+    if derivative not in DERIVATIVES:
+        message = (
+            f"`max_min_rates(derivative={derivative!r})` is no derivative. "
+            f"{nearest(str(derivative), DERIVATIVES)} The exact one-sided derivative is "
+            f"`fabric.one_sided`."
+        )
+        raise ModelError(message)
+    return Mean() if derivative == "mean" else None
 
+
+def _method_in_trace(method: str, routes: Routes) -> str:
+    """Return the method to use inside a transformation; traced routes have no compiled layout."""
+    if is_traced(routes):
+        if method == "compiled":
+            message = (
+                '`max_min_rates(method="compiled")` needs concrete routes, but inside this JAX '
+                'transformation they are traced. Use method="rounds" or "auto", or close over them.'
+            )
+            raise NotImplementedError(message)
+        return "rounds"
+    return "auto: compiled on cpu, rounds elsewhere" if method == "auto" else method
+
+
+def _core(chosen: str, routes: Routes, max_rounds: int) -> Core:
+    rounds = Rounds(routes.n_bundles, max_rounds)
+    if chosen == "rounds":
+        return rounds
+    compiled = Compiled(routes)
+    return compiled if chosen == "compiled" else ByPlatform(compiled, rounds)
+
+
+def _solve_compiled(
+    network: Network, routes: Routes, weights: FlowFloats, caps: FlowFloats
+) -> RateSolution:
+    """Solve on the host, without a callback."""
     capacity = live_capacity(network)
-    weight, cap = np.asarray(weights, np.float64), np.asarray(caps, np.float64)
-    level, bottleneck, rounds, how = _compiled.fill(capacity, routes, weight, cap)
-    rate = weight * level
-    arrays = usage_arrays(routes)
-    load = _evidence.loads(
-        np.where(np.isfinite(rate), rate, 0), *arrays, routes.n_bundles, routes.n_links
-    )
-    saturated = load >= capacity * (1 - FULL)
-    saturated &= _evidence.used_links(*arrays[1:], routes.n_bundles, routes.n_links)
+    weight, cap = plain_array(weights, np.float64), plain_array(caps, np.float64)
+    level, stopper, rounds = _compiled.fill(capacity, routes, weight, cap)
+    s = _compiled.structure(routes, level, stopper, capacity, weight, cap)
     kind = canonical(np.dtype(network.capacity.dtype))
-    unbounded = bool(np.isinf(level).any())
     return RateSolution(
-        rates=jnp.asarray(rate, kind),
-        bottleneck=jnp.asarray(bottleneck),
-        saturated=jnp.asarray(saturated),
+        rates=jnp.asarray(weight * level, kind),
+        bottleneck=jnp.asarray(np.where(s.bottleneck < routes.n_links, s.bottleneck, -1)),
+        saturated=jnp.asarray(s.saturated),
         rounds=jnp.asarray(rounds, jnp.int32),
-        result=RESULTS.unbounded if unbounded else RESULTS.converged,
-        method=f"{prefix}compiled ({how})",
+        tie_margin=jnp.asarray(s.margin, kind),
+        result=RESULTS.unbounded if np.isinf(level).any() else RESULTS.converged,
+        method=f"compiled ({_compiled.how(routes)})",
     )
 
 
 def _solve_rounds(
-    network: Network,
-    routes: Routes,
-    weights: FlowFloats,
-    caps: FlowFloats,
-    max_rounds: int,
-    prefix: str,
-) -> RateSolution:
-    net, placed = place(network, routes)
-    kind = net.capacity.dtype
-    core = _jitted_rounds(routes.n_bundles, max_rounds)
-    floats = lambda x: jnp.asarray(x, kind)
-    parts = core(net.capacity, net.alive, floats(weights), floats(caps), usage(placed))
-    return RateSolution(*parts, method=f"{prefix}rounds")
-
-
-def _traced(
-    network: Network,
-    routes: Routes,
-    weights: FlowFloats,
-    caps: FlowFloats,
-    max_rounds: int,
-    throw: bool,
+    network: Network, routes: Routes, weights: FlowFloats, caps: FlowFloats, max_rounds: int
 ) -> RateSolution:
     kind = canonical(np.dtype(network.capacity.dtype))
-    capacity = jnp.asarray(network.capacity, kind)
+    if ("usage", kind) not in routes.plans:
+        routes.plans["usage", kind] = usage(place(network, routes)[1], kind)
+    problem = _cast((network.capacity, network.alive, weights, caps), kind)
+    core = _jitted_rounds(routes.n_bundles, max_rounds)
+    return RateSolution(*core(*problem, routes.plans["usage", kind]), method="rounds")
+
+
+def _cast(
+    problem: tuple[AnyArray, ...], kind: np.dtype
+) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray]:
+    capacity, alive, weights, caps = problem
     floats = lambda x: jnp.asarray(x, kind)
-    parts = _rounds(
-        capacity, jnp.asarray(network.alive), floats(weights), floats(caps),
-        usage(routes, kind), routes.n_bundles, max_rounds,
-    )  # fmt: skip
-    solution = RateSolution(*parts, method="rounds")
-    if throw:
-        return solution.result.error_if(solution, solution.result != RESULTS.converged)
-    return solution
+    return floats(capacity), jnp.asarray(alive, bool), floats(weights), floats(caps)
 
 
 def usage(routes: Routes, kind: np.dtype | None = None) -> Usage:
-    """Return the arrays of routes as the kernels take them, cast where `kind` is given."""
-    floats = (lambda x: x) if kind is None else (lambda x: jnp.asarray(x, kind))
-    ints = (lambda x: x) if kind is None else (lambda x: jnp.asarray(x, jnp.int32))
+    """Return the arrays of routes as the kernels take them, of one floating-point type."""
+    floats = lambda x: jnp.asarray(x, kind)
+    ints = lambda x: jnp.asarray(x, jnp.int32)
     return Usage(
         ints(routes.hop_flow), ints(routes.hop_bundle), floats(routes.hop_use),
         ints(routes.part_bundle), ints(routes.part_link), floats(routes.part_use),
     )  # fmt: skip
 
 
-@jax.custom_jvp
-def _refuse_derivatives(filling: Filling) -> Filling:
-    return filling
-
-
-@_refuse_derivatives.defjvp
-def _refuse(primals: Any, tangents: Any) -> Any:
-    # JAX would differentiate the loop, which at a tie is no derivative of anything.
-    message = "`max_min_rates` has no derivatives yet: at ties they need a rule of their own."
-    raise NotImplementedError(message)
-
-
 @functools.cache
 def _jitted_rounds(n_bundles: int, max_rounds: int) -> Callable[..., tuple[Any, ...]]:
-    return jax.jit(functools.partial(_rounds, n_bundles=n_bundles, max_rounds=max_rounds))
+    return jax.jit(functools.partial(_solve, Rounds(n_bundles, max_rounds), None))
 
 
-def _rounds(
+def _solve(
+    core: Core,
+    mean: Mean | None,
     capacity: AnyArray,
     alive: AnyArray,
     weight: AnyArray,
     cap: AnyArray,
     usage: Usage,
-    n_bundles: int,
-    max_rounds: int,
 ) -> tuple[Any, ...]:
     """Return the fields of a `RateSolution` up to `method`."""
-    n_flows, n_links = weight.shape[0], capacity.shape[0]
+    n_links = capacity.shape[0]
     capacity = jnp.where(alive, capacity, 0)
-    end = _refuse_derivatives(local_rounds(capacity, weight, cap, usage, n_bundles, max_rounds))
-    rate = weight * end.level
-    finite = jnp.isfinite(rate)
-    ends = Ends(usage, n_flows, n_bundles, n_links)
-    load = ends.sum_to_links(jnp.where(finite, rate, 0))
-    tolerance = (
-        FULL if capacity.dtype == jnp.float64 else TIE_ULPS * float(jnp.finfo(capacity.dtype).eps)
-    )
-    stopping = jnp.zeros(n_links, bool).at[end.bottleneck].max(end.bottleneck >= 0, mode="drop")
-    used = ends.sum_to_links(weight) > 0
-    saturated = stopping | (used & (load >= capacity * (1 - tolerance)))
+    if mean is None:
+        end = levels(core, capacity, weight, cap, usage)
+    else:
+        end = mean_levels(core, mean, capacity, weight, cap, usage)
+    held = jax.tree.map(jax.lax.stop_gradient, (end, capacity, weight, cap, usage))
+    s = core.structure(*held)
+    finite = jnp.isfinite(end.level)
     result = RESULTS.where(jnp.all(finite), RESULTS.converged, RESULTS.unbounded)
     result = RESULTS.where(jnp.any(end.live), RESULTS.max_rounds_reached, result)
-    return rate, end.bottleneck, saturated, end.rounds, result
+    bottleneck = jnp.where(s.bottleneck < n_links, s.bottleneck, -1)
+    return weight * end.level, bottleneck, s.saturated, end.rounds, s.margin, result

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from fabric._typing import AnyArray
 from fabric.network import Routes
 
 
@@ -98,9 +99,21 @@ def _rows(
         flow, at, use = flow[kept], at[kept], use[kept]
     ptr = np.zeros(n_flows + 1, np.int64)
     np.cumsum(np.bincount(flow, minlength=n_flows), out=ptr[1:])
-    flow, at = np.ascontiguousarray(flow, np.int32), np.ascontiguousarray(at, np.int32)
+    flow, at = plain_array(flow, np.int32), plain_array(at, np.int32)
     back_ptr, back_flow, _ = transpose(flow, at, n_at)
-    return ptr, at, np.ascontiguousarray(use), back_ptr, back_flow
+    return ptr, at, plain_array(use, np.float64), back_ptr, back_flow
+
+
+def plain_array(values: AnyArray, kind: type) -> np.ndarray:
+    """Return contiguous values of a type, not read-only: numba would compile a second variant."""
+    array = np.ascontiguousarray(values, kind)
+    if not array.flags.writeable:
+        array = array.view()
+        try:
+            array.flags.writeable = True
+        except ValueError:  # the owner of the memory is read-only
+            array = array.copy()
+    return array
 
 
 def _merge(routes: Routes) -> tuple[np.ndarray, int, np.ndarray, np.ndarray, np.ndarray] | None:
@@ -117,7 +130,7 @@ def _merge(routes: Routes) -> tuple[np.ndarray, int, np.ndarray, np.ndarray, np.
     if np.any(np.diff(bundle) < 0):
         order = np.argsort(bundle, kind="stable")
         bundle, link, use = bundle[order], link[order], use[order]
-    bundle, link = np.ascontiguousarray(bundle, np.int32), np.ascontiguousarray(link, np.int32)
+    bundle, link = plain_array(bundle, np.int32), plain_array(link, np.int32)
     ptr, link_bundle, order = transpose(bundle, link, routes.n_links)
     link_use = use[order]
     class_of, first = merge(ptr, link_bundle, link_use, link_use.view(np.uint64))

@@ -27,6 +27,9 @@ class RateSolution(eqx.Module):
             level. -1: its cap stopped it (or, with `result` not converged, nothing did).
         saturated: (links,), which links are full and carry a flow.
         rounds: Rounds of filling (of the heap: freezing steps).
+        tie_margin: How near the solution is to a tie, relative; 0 at one. The least of: on a full
+            link, what its level exceeds that of the highest flow there that something else stops;
+            what a link has left of its capacity; what a flow has left up to its cap.
         result: A `RESULTS` code.
         method: What was run, and why where "auto" chose.
     """
@@ -35,5 +38,6 @@ class RateSolution(eqx.Module):
     bottleneck: Int[Array, " flows"]
     saturated: Bool[Array, " links"]
     rounds: Int[Array, ""]
+    tie_margin: Float[Array, ""]
     result: RESULTS
     method: str = eqx.field(static=True)

@@ -8,8 +8,8 @@ import numpy as np
 
 from fabric._errors import ModelError
 from fabric._units import parse_rate, parse_time
-from fabric.network import Blueprint, Network
-from fabric.topologies._plan import afford, describe, even_spines, numbered, ratio, wholes
+from fabric.network import Blueprint, Network, wholes
+from fabric.topologies._plan import afford, describe, even_spines, numbered, ratio
 
 
 def clos(
@@ -89,6 +89,16 @@ def clos(
     return _three_tiers(hosts, radix, split, spine, leaves_per_pod, rate, delay, what)
 
 
+def most_hosts(radix: int, hosts_per_leaf: int) -> int:
+    """Return how many hosts three tiers hold with pods of full size and spines at 1:1.
+
+    Examples:
+        >>> most_hosts(64, 32)
+        65536
+    """
+    return radix * (radix // 2) * hosts_per_leaf
+
+
 @dataclass(frozen=True)
 class _Ports:
     """Ports of a switch that face down and up."""
@@ -143,8 +153,9 @@ def _two_tiers(
     leaves = -(-hosts // split.down)
     spines = even_spines(leaves, split.up, radix)
     if spines is None:
-        three = radix * (radix // 2) * split.down
-        _beyond(hosts, 2, radix, split, radix, f"`tiers=3` (up to {three:,} hosts)")
+        three = most_hosts(radix, split.down)
+        instead = f"`tiers=3` (up to {three:,} hosts), " if hosts <= three else ""
+        _beyond(hosts, 2, radix, split, radix, instead)
     afford(what, hosts + leaves * split.up)
 
     of_host = np.arange(hosts) // split.down
@@ -184,7 +195,7 @@ def _three_tiers(
     uplinks = min(spine_split.up, math.ceil(below / spine_split.ratio - 1e-9))
     group = even_spines(pods, uplinks, radix)
     if group is None:
-        _beyond(hosts, 3, radix, split, radix * size, "larger pods")
+        _beyond(hosts, 3, radix, split, radix * size, "larger pods, ")
     afford(what, hosts + leaves * split.up + pods * spines * uplinks)
 
     of_host, pod = np.arange(hosts) // split.down, np.arange(leaves) // size
@@ -208,6 +219,6 @@ def _beyond(
     message = (
         f"`clos(hosts={hosts:,})` is beyond {tiers} tiers of radix {radix} at {split.ratio:g}:1, "
         f"which reach {most_leaves * split.down:,} hosts ({most_leaves:,} leaves of {split.down}). "
-        f"Use {instead}, a larger `radix` or more `oversubscription`."
+        f"Use {instead}a larger `radix` or more `oversubscription`."
     )
     raise ModelError(message)

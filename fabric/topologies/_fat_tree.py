@@ -4,8 +4,8 @@ import numpy as np
 
 from fabric._errors import ModelError
 from fabric._units import parse_rate, parse_time
-from fabric.network import Blueprint, Network
-from fabric.topologies._plan import afford, describe, ratio, wholes
+from fabric.network import Blueprint, Network, wholes
+from fabric.topologies._plan import afford, describe, ratio
 
 
 def fat_tree(

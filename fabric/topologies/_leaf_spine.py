@@ -6,8 +6,8 @@ import numpy as np
 
 from fabric._errors import ModelError, raise_faults, some
 from fabric._units import parse_rate, parse_time
-from fabric.network import Blueprint, Network
-from fabric.topologies._plan import afford, describe, is_whole, wholes
+from fabric.network import Blueprint, Network, is_whole, wholes
+from fabric.topologies._plan import afford, describe
 
 
 def leaf_spine(

@@ -1,4 +1,4 @@
-"""What builders share: checked counts, the spine rule, names of ragged blocks, the memory guard."""
+"""What builders share: the spine rule, names of ragged blocks, the memory guard."""
 
 import inspect
 import math
@@ -7,37 +7,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from fabric._errors import ModelError, raise_faults
+from fabric._errors import ModelError
 from fabric._units import format_size
 from fabric.network import Blueprint, Network
 
 # Peak while `Blueprint.network` joins the blocks, measured on `full_mesh(2000)`.
 BYTES_PER_CABLE = 150
 MEMORY_LIMIT = 16e9
-
-
-def wholes(least: int = 1, **values: object) -> tuple[int, ...]:
-    """Return the values as `int`, or say of all of them at once which is no whole number.
-
-    Args:
-        least: Smallest value allowed.
-        **values: Arguments under the names that the caller wrote.
-
-    Raises:
-        ModelError: If a value is no whole number or less than `least`.
-
-    Examples:
-        >>> wholes(leaves=2, spines=4)
-        (2, 4)
-    """
-    raise_faults(
-        [
-            f"`{name}` needs a whole number of {least} or more, but got {value!r}."
-            for name, value in values.items()
-            if not is_whole(value) or value < least  # pyright: ignore[reportOperatorIssue]
-        ]
-    )
-    return tuple(int(value) for value in values.values())  # pyright: ignore[reportArgumentType]
 
 
 def ratio(name: str, value: float) -> float:
@@ -153,14 +129,6 @@ def describe(builder: Callable[..., Network], **values: object) -> str:
         if name == "capacity" or (value is not None and not _same(value, defaults[name]))
     ]
     return f"{builder.__name__}({', '.join(shown)})"
-
-
-def is_whole(value: object) -> bool:
-    if isinstance(value, bool | np.bool_):
-        return False
-    return isinstance(value, int | np.integer) or (
-        isinstance(value, float | np.floating) and float(value).is_integer()
-    )
 
 
 def _same(value: object, default: object) -> bool:

@@ -1,11 +1,14 @@
 """`rail_optimized`: two tiers in which NIC r of every server meets leaf r of its unit."""
 
+import math
+
 import numpy as np
 
 from fabric._errors import ModelError, raise_faults
 from fabric._units import parse_rate, parse_time
-from fabric.network import Blueprint, Network
-from fabric.topologies._plan import afford, describe, even_spines, wholes
+from fabric.network import Blueprint, Network, wholes
+from fabric.topologies._clos import most_hosts
+from fabric.topologies._plan import afford, describe, even_spines
 
 
 def rail_optimized(
@@ -62,6 +65,7 @@ def rail_optimized(
         latency=latency,
     )  # fmt: skip
     servers, rails = wholes(servers=servers, rails=rails)
+    fixed = leaf_down is not None or servers_per_unit is not None
     (radix,) = wholes(least=2, radix=radix)
     (down,) = wholes(leaf_down=radix // 2 if leaf_down is None else leaf_down)
     (up,) = wholes(leaf_up=max(1, min(down, radix - down)) if leaf_up is None else leaf_up)
@@ -71,11 +75,15 @@ def rail_optimized(
     leaves = units * rails
     fitting = even_spines(leaves, up, radix)
     if fitting is None:
-        most = radix // rails * size
+        most, hosts = radix // rails * size, servers * rails
+        larger = _fitting_radix(servers, rails, size if fixed else None)
+        use = [f"`radix={larger}`"]
+        if hosts <= most_hosts(radix, radix // 2):
+            use.insert(0, f"`clos(hosts={hosts}, radix={radix}, tiers=3)`")
         message = (
             f"`rail_optimized(servers={servers:,})` needs {leaves:,} leaves, but two tiers of "
             f"radix {radix} stop at {radix} leaves: {most:,} servers with {rails} rails. Use "
-            f"`clos(hosts={servers * rails}, radix={radix}, tiers=3)`, or a larger `radix`."
+            f"{' or '.join(use)}."
         )
         raise ModelError(message)
     n_spines = fitting if spines is None else _checked(spines, leaves, up, radix, fitting)
@@ -97,6 +105,24 @@ def rail_optimized(
     plan.cables("host", nic, leaf[unit[:, 0]], rate, delay)
     plan.cables("leaf-spine", leaf[..., None], spine, rate, delay, parallel=up // n_spines)
     return plan.network(what)
+
+
+def _fitting_radix(servers: int, rails: int, size: int | None) -> int:
+    """Return the least even radix whose two tiers hold so many servers.
+
+    Args:
+        servers: Number of servers.
+        rails: Leaves of a unit.
+        size: Servers of a unit; None: half the radix.
+    """
+    leaves = lambda radix: -(-servers // (size or radix // 2)) * rails
+    if size is not None:
+        return leaves(0) + leaves(0) % 2
+    # Units of radix / 2 servers: radix squared is at least twice the number of NICs.
+    radix = math.isqrt(2 * servers * rails) // 2 * 2
+    while leaves(radix) > radix:
+        radix += 2
+    return radix
 
 
 def _port_faults(radix: int, down: int, up: int, size: int) -> list[str]:

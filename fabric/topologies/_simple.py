@@ -3,8 +3,8 @@
 import numpy as np
 
 from fabric._units import parse_rate, parse_time
-from fabric.network import Blueprint, Network
-from fabric.topologies._plan import afford, describe, wholes
+from fabric.network import Blueprint, Network, wholes
+from fabric.topologies._plan import afford, describe
 
 
 def single_switch(

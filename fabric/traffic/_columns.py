@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from fabric._errors import ModelError, nearest, some
 from fabric._units import parse_rate, parse_size, parse_time
-from fabric.traffic._names import at_line, listed
+from fabric.traffic._names import at_line
 
 SYNONYMS = {
     "src": ("src", "source", "from", "sender"),
@@ -107,10 +107,14 @@ def to_numbers(
     kind = (
         "finite number" if positive else f"{_KINDS[column.field]}, a number or text with its unit,"
     )
+
+    def at(row: int) -> str:
+        return at_line(cells[row], lines[row])
+
     return values, [
         f"{where} needs a {kind} of {'more than 0' if positive else '0 or more'} in column "
         f"'{column.header}', but {len(bad):,} of {len(cells):,} rows have something else: "
-        f"{listed(len(bad), lambda i: at_line(cells[int(bad[i])], lines[int(bad[i])]))}."
+        f"{some(bad.tolist(), name=at)}."
     ]
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fabric._errors import ModelError, raise_faults
+from fabric._errors import ModelError, raise_faults, some
 from fabric.network import Flows, Network
 from fabric.traffic._columns import REQUIRED, find_columns, to_numbers, unique
-from fabric.traffic._names import at_line, listed, name_faults, numbers_of
+from fabric.traffic._names import at_line, name_faults, numbers_of
 from fabric.traffic._table import read_columns
 
 _EMPTY = {"size": None, "start": 0.0, "weight": 1.0, "cap": np.inf}
@@ -56,7 +56,7 @@ def read_flows(
     if uneven:
         faults.append(
             f"{where} has {len(uneven):,} rows without one cell for each of the {len(header)} "
-            f"columns: {listed(len(uneven), lambda i: f'line {lines[uneven[i]]:,}')}."
+            f"columns: {some(uneven, name=lambda i: f'line {lines[i]:,}')}."
         )
     if not lines:
         faults.append(f"{where} has a first line and no flow below it.")
@@ -71,10 +71,10 @@ def read_flows(
     src, dst = (np.fromiter(map(number.__getitem__, end), np.int32, len(lines)) for end in ends)
     own = np.flatnonzero((src == dst) & (src >= 0))
     if len(own):
+        at = lambda row: at_line(ends[0][row], lines[row])
         faults.append(
             f"{where} has {len(own):,} flows from a host to itself: "
-            f"{listed(len(own), lambda i: at_line(ends[0][own[i]], lines[own[i]]))}. Leave "
-            f"them out."
+            f"{some(own.tolist(), name=at)}. Leave them out."
         )
     values = {}
     for field, empty in _EMPTY.items():

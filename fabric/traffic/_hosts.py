@@ -8,6 +8,7 @@ from jaxtyping import Int
 from fabric._errors import ModelError, raise_faults, some
 from fabric._typing import AnyArray
 from fabric._units import format_size, parse_size
+from fabric.network import index_array
 
 # Flows hold two int32 and four float64 per row.
 BYTES_PER_FLOW = 40
@@ -38,7 +39,8 @@ def endpoints(where: str, hosts: AnyArray | Sequence[int]) -> Int[np.ndarray, " 
     if len(given) < 2:
         message = f"`{where}(hosts)` needs at least 2 hosts, but got {len(given)}."
         raise ModelError(message)
-    values, counts = np.unique(given, return_counts=True)
+    nodes = index_array(f"{where}(hosts)", given)
+    values, counts = np.unique(nodes, return_counts=True)
     faults = []
     if values[0] < 0:
         bad = values[values < 0]
@@ -47,7 +49,7 @@ def endpoints(where: str, hosts: AnyArray | Sequence[int]) -> Int[np.ndarray, " 
         bad = values[counts > 1]
         faults.append(f"`{where}(hosts)` names {len(bad):,} nodes more than once: {some(bad)}.")
     raise_faults(faults)
-    return given.astype(np.int32)
+    return nodes
 
 
 def bytes_of(size: str | float) -> float:

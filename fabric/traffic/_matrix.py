@@ -13,7 +13,7 @@ from fabric._typing import AnyArray
 from fabric._units import parse_size
 from fabric.network import Flows, Network
 from fabric.traffic._hosts import endpoints
-from fabric.traffic._names import at_line, listed, name_faults, numbers_of
+from fabric.traffic._names import at_line, name_faults, numbers_of
 from fabric.traffic._table import Table, is_number, read_bytes, read_table
 
 Hosts = Network | AnyArray | Sequence[int]
@@ -116,13 +116,13 @@ def _flows(
     if len(bad):
         faults.append(
             f"{where} needs finite bytes of 0 or more, but {len(bad):,} of {values.size:,} entries "
-            f"are not: {listed(len(bad), lambda i: f'{name(bad[i, 0])}->{name(bad[i, 1])}')} (the "
+            f"are not: {some(bad, name=lambda pair: '->'.join(map(name, pair)))} (the "
             f"first is {values[tuple(bad[0])]:g})."
         )
     if len(own):
         faults.append(
             f"{where} has {len(own):,} hosts that send to themselves: "
-            f"{listed(len(own), lambda i: name(own[i]))}. Set the diagonal to 0."
+            f"{some(own, name=name)}. Set the diagonal to 0."
         )
     if not np.any(values):
         faults.append(f"{where} is 0 everywhere, so there is no flow.")
@@ -171,7 +171,7 @@ def _named(
     if lone:
         faults.append(
             f"{where} needs a row and a column for every host it names, but {len(lone):,} have "
-            f"only one of them: {listed(len(lone), lambda i: lone[i])}."
+            f"only one of them: {some(lone)}."
         )
     numbers = numbers_of(network, by_row)
     faults += name_faults(where, network, by_row, numbers)
@@ -206,12 +206,12 @@ def _numbers(
     if uneven:
         faults.append(
             f"'{table.name}' has {len(uneven):,} rows that are not as long as the first ({width:,} "
-            f"numbers): {listed(len(uneven), lambda i: f'line {lines[uneven[i]]:,}')}."
+            f"numbers): {some(uneven, name=lambda i: f'line {lines[i]:,}')}."
         )
     if bad:
         faults.append(
             f"'{table.name}' has {len(bad):,} cells that are no number: "
-            f"{listed(len(bad), lambda i: at_line(bad[i][1], bad[i][0]))}. Write 0 where "
+            f"{some(bad, name=lambda at: at_line(at[1], at[0]))}. Write 0 where "
             f"nothing is sent."
         )
     if not body:

@@ -1,25 +1,13 @@
 """Names in files to node numbers; what is no endpoint is said with the nearest name."""
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
 
-from fabric._errors import some
+from fabric._errors import joined, some
 from fabric.network import Network
-
-
-def listed(total: int, name: Callable[[int], str], limit: int = 5) -> str:
-    """Return the names of items 0 to `total` as `some` does, without naming all of them first.
-
-    Examples:
-        >>> listed(7, "host{}".format)
-        "'host0', 'host1', 'host2', 'host3', 'host4' and 2 more"
-    """
-    if total <= limit:
-        return some(name(i) for i in range(total))
-    return f"{', '.join(repr(name(i)) for i in range(limit))} and {total - limit:,} more"
 
 
 def at_line(text: str, line: int) -> str:
@@ -62,18 +50,15 @@ def name_faults(
             return f"'{name}'" + (f" (nearest: '{close[0]}')" if close else "")
 
         said = [hint(names[int(i)]) for i in unknown[:5]]
-        if len(unknown) > 5:
-            said.append(f"{len(unknown) - 5:,} more")
-        one = len(said) == 1
         faults.append(
             f"{where}: {len(unknown):,} of {len(names):,} names are not the name of one node of "
-            f"this network: {said[0] if one else ', '.join(said[:-1]) + ' and ' + said[-1]}."
+            f"this network: {joined(said, more=len(unknown) - len(said))}."
         )
     if len(passive):
         kinds = {labels.kinds[int(labels.kind_of[node])] for node in numbers[passive]}
         faults.append(
             f"{where}: {len(passive):,} of {len(names):,} names are nodes that do not send or "
             f"receive ({', '.join(sorted(kinds))}): "
-            f"{listed(len(passive), lambda i: names[int(passive[i])])}. Name hosts of the network."
+            f"{some(passive.tolist(), name=names.__getitem__)}. Name hosts of the network."
         )
     return faults

@@ -7,7 +7,7 @@ from jaxtyping import Int
 
 from fabric._errors import ModelError, some
 from fabric._typing import AnyArray
-from fabric.network import Flows, whole
+from fabric.network import Flows, index_array, whole
 from fabric.traffic._hosts import afford, bytes_of, endpoints
 
 
@@ -108,21 +108,21 @@ def incast(
     """
     nodes = endpoints("incast", hosts)
     rng = _random(seed)
-    receiver = int(rng.choice(nodes)) if to is None else int(to)
+    receiver = int(rng.choice(nodes)) if to is None else whole("to", to, 0)
     if receiver not in nodes:
         message = f"`incast(to={to})` is none of the {len(nodes):,} hosts. Use one of `hosts`."
         raise ModelError(message)
     others = nodes[nodes != receiver]
     if senders is None:
         chosen = others
-    elif isinstance(senders, int | np.integer):
-        count = whole("senders", int(senders))
+    elif np.ndim(senders) == 0:
+        count = whole("senders", senders)
         if count > len(others):
             message = f"`incast(senders={count:,})` is more than the {len(others):,} other hosts."
             raise ModelError(message)
         chosen = np.sort(rng.choice(others, count, replace=False))
     else:
-        chosen = np.asarray(senders, np.int32)
+        chosen = index_array("senders", senders)
         strange = chosen[~np.isin(chosen, others)]
         if len(strange) or not len(chosen):
             message = (

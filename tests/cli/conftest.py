@@ -3,9 +3,14 @@
 import json
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
+import fabric as fb
+from fabric import readers, topologies
 from fabric.cli import main
+
+SMALL = "leaf_spine:leaves=2,spines=2,hosts_per_leaf=2,capacity=400Gb/s"
 
 
 class Ran(NamedTuple):
@@ -54,3 +59,26 @@ def refused(fabric):
 @pytest.fixture(scope="session")
 def dump(shared):
     return shared / "samples" / "topology" / "ib" / "ndr_40sw_582ca.ibnetdiscover.gz"
+
+
+@pytest.fixture
+def partly(tmp_path):
+    """Write four leaves and two spines, two cables per pair, without (leaf, spine, cables)."""
+
+    def write(*missing):
+        net = topologies.leaf_spine(leaves=4, spines=2, hosts_per_leaf=4, cables_per_pair=2)
+        labels = net.labels
+        keep = np.ones(net.n_links, bool)
+        for leaf, spine, count in missing:
+            between = (labels.src == labels.node(leaf)) & (labels.dst == labels.node(spine))
+            keep &= ~np.isin(labels.cable_of, labels.cable_of[between][:count])
+        partial = fb.Network(np.asarray(net.capacity)[keep], labels=labels.keep_links(keep))
+        return readers.write_node_link(partial, tmp_path / "partly.json")
+
+    return write
+
+
+@pytest.fixture
+def gappy(partly):
+    """One cable of one pair is not there."""
+    return partly(("leaf1", "spine0", 1))

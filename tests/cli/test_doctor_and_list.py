@@ -1,14 +1,19 @@
-"""What `fabric doctor` and `fabric list` say."""
+"""What `fabric doctor` and `fabric list` say, and every verb where JAX does not start."""
 
 import importlib.metadata
+import os
+import subprocess
+import sys
 
+import jax
 import numpy as np
 import pytest
 
 from fabric import UnsolvedError, __version__
-from fabric.cli import _doctor
+from fabric.cli import _answer, _doctor
+from tests.cli.conftest import SMALL
 
-CHECKS = {"precision", "jax", "solver", "import name"}
+CHECKS = {"devices", "precision", "jax", "solver", "import name"}
 
 
 @pytest.fixture
@@ -67,14 +72,50 @@ def test_a_check_that_breaks_is_a_finding_and_no_traceback(fabric, monkeypatch):
     assert "OSError: no device" in ran.out
 
 
+@pytest.mark.usefixtures("alone")
+def test_no_device_is_the_one_finding(fabric, monkeypatch):
+    def absent() -> None:
+        raise RuntimeError("Unable to initialize backend 'cuda'\nand more")
+
+    monkeypatch.setattr(jax, "devices", absent)
+    ran = fabric("doctor")
+    assert ran.code == UnsolvedError.exit_code
+    assert "devices: none" in ran.out
+    assert "Unable to initialize backend 'cuda' [" in ran.out
+    assert "Unset JAX_PLATFORMS" in ran.out
+    assert "failed: 'devices'\n" in ran.out
+
+
+def test_a_device_that_does_not_start_is_one_message(refused, monkeypatch):
+    def absent(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.setattr(jax, "devices", absent)
+    monkeypatch.setattr(_answer, "max_min_rates", absent)
+    message = refused("solve", SMALL, "--pattern", "ring")
+    assert "JAX_PLATFORMS='cuda'" in message
+    assert "Unset JAX_PLATFORMS" in message
+
+
+@pytest.mark.parametrize(("verb", "code"), [("doctor", 4), ("solve", 2)])
+def test_a_platform_that_jax_does_not_know_is_no_traceback(verb, code):
+    args = [SMALL, "--pattern", "ring"] if verb == "solve" else []
+    ran = subprocess.run(
+        [sys.executable, "-m", "fabric", verb, *args], capture_output=True, text=True, check=False,
+        env=os.environ | {"JAX_PLATFORMS": "nonsense"},
+    )  # fmt: skip
+    assert ran.returncode == code
+    assert "Unset JAX_PLATFORMS" in ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 @pytest.mark.parametrize(("rows", "kind"), [(16_385, "float64"), (32_769, "float32")])
 def test_products_followed_by_a_sum_are_right_under_jit(rows, kind):
     assert _doctor.wrong_rows(rows, kind) == 0
 
 
 def test_a_wrong_row_would_be_counted(monkeypatch):
-    import jax
-
     def spoiled(function):
         def run(values):
             result = np.array(jax.vmap(lambda v: (v * v).sum())(values))

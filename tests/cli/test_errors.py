@@ -13,8 +13,8 @@ from fabric import InfeasibleError, UnsolvedError
 from fabric.cli import _answer, _demand, main
 from fabric.cli._app import INTERRUPTED
 from fabric.cli._output import PIPE_CLOSED
+from tests.cli.conftest import SMALL
 
-SMALL = "leaf_spine:leaves=2,spines=2,hosts_per_leaf=2"
 LONE = """#
 # Topology file: generated on a machine that sees no switch
 #
@@ -145,24 +145,49 @@ def test_hosts_that_match_nobody_show_how_names_look(refused):
     assert "leaf0-host0" in message
 
 
-def test_hosts_with_a_flow_file_is_refused(refused, tmp_path):
-    message = refused("solve", SMALL, "--flows", tmp_path / "f.csv", "--hosts", "*")
-    assert "flow file" in message
-
-
-def test_unreachable_pairs_are_infeasible_and_named(refused):
+def test_unreachable_pairs_are_named_with_the_failure_to_take_back(refused):
     spec = "leaf_spine:leaves=2,spines=1,hosts_per_leaf=2"
     message = refused(
-        "solve",
-        spec,
-        "--pattern",
-        "all-to-all",
-        "--failed",
-        "spine0",
+        "solve", spec, "--pattern", "all-to-all", "--failed", "spine0",
         code=InfeasibleError.exit_code,
-    )
+    )  # fmt: skip
     assert "leaf0-host" in message
     assert "leaf1-host" in message
+    assert "Take back `--failed spine0`" in message
+    assert "network.alive" not in message
+
+
+def test_pairs_that_no_cable_joins_point_to_the_cabling(refused, tmp_path):
+    file = tmp_path / "graph.json"
+    file.write_text(
+        '{"nodes": [{"id": "a"}, {"id": "b"}, {"id": "c"}, {"id": "d"}], "links": '
+        '[{"source": "a", "target": "b", "capacity": "1Gb/s"},'
+        ' {"source": "c", "target": "d", "capacity": "1Gb/s"}]}'
+    )
+    message = refused("solve", file, "--pattern", "ring", code=InfeasibleError.exit_code)
+    assert "Plug the missing cables" in message
+    assert "labels.forwards" not in message
+
+
+def test_an_option_of_another_format_says_which_it_is_for(refused, fabric, tmp_path):
+    dump, graph = tmp_path / "dump", tmp_path / "graph"
+    assert fabric("topo", SMALL, "--export", "ibnetdiscover", "-o", dump).code == 0
+    assert fabric("topo", SMALL, "--export", "node-link", "-o", graph).code == 0
+    message = refused("topo", dump, "--unit", "Gb/s")
+    assert "`--unit` is for node-link files, but 'dump' is of format ibnetdiscover" in message
+    message = refused("topo", graph, "--host-pattern", "(?P<host>.*)")
+    assert "`--host-pattern` is for ibnetdiscover files" in message
+    assert "`--host-pattern x` needs a group" in refused("topo", dump, "--host-pattern", "x")
+
+
+def test_latencies_without_a_unit_point_to_the_flag(refused, fabric, tmp_path):
+    file = tmp_path / "graph.json"
+    file.write_text(
+        '{"nodes": [{"id": "a"}, {"id": "b"}], "links": '
+        '[{"source": "a", "target": "b", "capacity": "1Gb/s", "latency": 3}]}'
+    )
+    assert "`--latency-unit ms`" in refused("topo", file)
+    assert fabric("topo", file, "--latency-unit", "us").code == 0
 
 
 def test_more_work_than_memory_is_refused_with_the_number_and_the_knob(refused, monkeypatch):
@@ -170,6 +195,9 @@ def test_more_work_than_memory_is_refused_with_the_number_and_the_knob(refused, 
     message = refused("solve", SMALL, "--pattern", "all-to-all")
     assert "12 flows" in message
     assert "--hosts" in message
+    monkeypatch.setattr(_demand, "_free_memory", lambda: 1e18)
+    monkeypatch.setattr(_demand, "MOST_FLOWS", 11)
+    assert "11 are the most. Narrow" in refused("solve", SMALL, "--pattern", "all-to-all")
 
 
 def test_plugging_for_longer_than_allowed_is_refused(refused):

@@ -1,12 +1,17 @@
 """What `fabric topo` says about a fabric, and what it writes."""
 
 import gzip
+import json
+import os
+import threading
 
 import pytest
 
 from fabric import readers, topologies
+from fabric.cli import _topo
+from fabric.cli._subject import load
+from tests.cli.conftest import SMALL
 
-SMALL = "leaf_spine:leaves=2,spines=2,hosts_per_leaf=2,capacity=400Gb/s"
 FIELDS = {
     "schema", "source", "format", "confidence", "nodes", "cables", "records", "switches",
     "uniform_design", "hosts", "ignored", "contradicted", "fingerprint",
@@ -54,6 +59,80 @@ def test_an_export_reads_back_as_the_same_fabric(fabric, tmp_path, format):
     assert found.network.n_links == topologies.build(SMALL).n_links
 
 
+@pytest.mark.parametrize("export", [True, False], ids=["export", "answer"])
+def test_a_file_keeps_its_mode_and_a_link_stays_a_link(fabric, tmp_path, export):
+    target, link = tmp_path / "real", tmp_path / "link"
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    how = ["--export", "node-link"] if export else ["--format", "json"]
+    assert fabric("topo", SMALL, *how, "-o", link).code == 0
+    assert link.is_symlink()
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert json.loads(target.read_text())
+    assert sorted(tmp_path.iterdir()) == [link, target]
+
+
+@pytest.mark.parametrize("export", [True, False], ids=["export", "answer"])
+def test_a_pipe_is_written_into_and_not_replaced(fabric, tmp_path, export):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    how = ["--export", "node-link"] if export else ["--format", "json"]
+    assert fabric("topo", SMALL, *how, "-o", pipe).code == 0
+    reader.join(10)
+    assert json.loads(read[0])
+    assert pipe.is_fifo()
+
+
+def test_a_folder_called_like_a_fabric_is_not_meant(fabric, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("demo", "leaf_spine"):
+        (tmp_path / name).mkdir()
+    assert fabric("topo", "demo", "--format", "json").json["switches"] == 48
+    assert "needs 'leaves'" in fabric("topo", "leaf_spine").err
+
+
+def test_one_of_a_thing_is_singular(fabric):
+    out = fabric("topo", "leaf_spine:leaves=1,spines=1,hosts_per_leaf=2").out
+    assert "1 spine switch by ports used" in out
+    assert "is 1 cable: 1 there" in out
+
+
+def test_many_tiers_and_kinds_stay_on_one_screen(fabric, tmp_path):
+    file = tmp_path / "tiers.json"
+    nodes = [{"id": f"n{i}", "kind": f"kind{i}"} for i in range(60)]
+    links = [
+        {"source": f"n{i}", "target": f"n{i + 1}", "tier": f"tier{i}", "capacity": "1Gb/s"}
+        for i in range(59)
+    ]
+    file.write_text(json.dumps({"nodes": nodes, "links": links}))
+    ran = fabric("topo", file)
+    assert len(ran.lines) <= 45
+    assert max(map(len, ran.lines)) <= 160
+    assert "and 54 more tiers" in ran.out
+    assert len(fabric("topo", file, "--format", "json").json["cables"]) == 59
+
+
+def test_the_longest_answer_stays_on_one_screen(fabric):
+    answer = fabric("topo", "demo", "--format", "json").json
+    long = "MF0;director-17:CS8500/L12/U1"
+    short = {"have": 1, "want": 2, "missing": 1}
+    swap = {"host": long, "rails": [long] * 8, "found": [long] * 8, "expected": [long] * 8}
+    answer["uniform_design"]["short"] = [
+        {"switch": long, "kind": kind} | short for kind in ("leaf", "spine") for _ in range(40)
+    ]
+    answer["hosts"] |= {"swapped_rails": [swap] * 9, "unnamed_nics": 1}
+    answer["failed_cables"] = 3
+    answer["warnings"] = ["What deserves a look."] * 9
+    materials = answer["bill_of_materials"]
+    materials["cables"] = [row | {"tier": i} for i in range(9) for row in materials["cables"]]
+    materials["switches"] = [row | {"kind": i} for i in range(9) for row in materials["switches"]]
+    assert len(_topo._text(answer, load("demo"))) <= 45
+
+
 def test_options_of_files_reach_the_reader(fabric, tmp_path):
     file = tmp_path / "graph.json"
     file.write_text(
@@ -64,6 +143,14 @@ def test_options_of_files_reach_the_reader(fabric, tmp_path):
                     "--capacity", "10Gb/s", "--format", "json").json  # fmt: skip
     cables = answer["bill_of_materials"]["cables"]
     assert sorted(row["capacity"] for row in cables) == [1.25e9, 12.5e9]
+
+
+def test_the_host_pattern_reaches_the_reader(fabric, tmp_path):
+    file = tmp_path / "dump"
+    assert fabric("topo", "rail_optimized:servers=4,rails=2", "--export", "ibnetdiscover",
+                  "-o", file).code == 0  # fmt: skip
+    one = fabric("topo", file, "--host-pattern", "(?P<host>server).*", "--format", "json").json
+    assert one["hosts"]["nics_per_host"] == {"8": 1}
 
 
 def test_the_real_dump_in_numbers(fabric, dump):

@@ -154,18 +154,81 @@ def test_vmap_over_routes_equals_a_loop():
 
 
 @pytest.mark.parametrize("transform", [jax.jit, jax.vmap])
-def test_compiled_inside_a_transformation_is_refused_by_name(transform):
-    solve = lambda net: fb.max_min_rates(net, ROUTES, method="compiled").rates
+def test_compiled_inside_a_transformation_gives_the_plain_rates(transform):
+    solve = lambda net: fb.max_min_rates(net, ROUTES, method="compiled", throw=False).rates
     nets = jax.tree.map(lambda leaf: leaf[None], NET) if transform is jax.vmap else NET
-    with pytest.raises(NotImplementedError, match=r'method="compiled".*needs concrete arrays'):
-        transform(solve)(nets)
+    got = transform(solve)(nets).reshape(-1)
+    np.testing.assert_allclose(got, plain(NET, ROUTES, ONES, NO_CAPS), rtol=1e-12)
 
 
-@pytest.mark.parametrize("transform", [jax.grad, jax.jacfwd, jax.jacrev])
+def test_compiled_with_traced_routes_is_refused_by_name():
+    solve = lambda routes: fb.max_min_rates(NET, routes, method="compiled").rates
+    with pytest.raises(NotImplementedError, match=r'method="compiled".*needs concrete routes'):
+        jax.jit(solve)(ROUTES)
+
+
+def total(net, routes, capacity, method, derivative="select"):
+    solution = fb.max_min_rates(
+        net.with_capacity(capacity), routes, method=method, derivative=derivative, throw=False
+    )
+    return jnp.sum(jnp.sin(solution.rates))
+
+
+@pytest.mark.parametrize("derivative", ["select", "mean"])
+def test_gradients_reuse_the_program_on_new_values(derivative):
+    def gradient(net, routes, capacity):
+        return jax.grad(lambda c: total(net, routes, c, "rounds", derivative))(capacity)
+
+    once = eqx.filter_jit(eqx.debug.assert_max_traces(gradient, max_traces=1))
+    first = once(NET, ROUTES, NET.capacity)
+    net, routes, *_ = VARIED["routes"]
+    second = once(net, routes, NET.capacity * 1.5)
+    assert not np.array_equal(first, second)
+
+
 @pytest.mark.parametrize("method", ["auto", "rounds"])
-def test_derivatives_are_refused_by_name(transform, method):
-    total = lambda c: fb.max_min_rates(
-        NET.with_capacity(c), ROUTES, method=method, throw=False
-    ).rates.sum()
-    with pytest.raises(NotImplementedError, match="`max_min_rates` has no derivatives yet"):
-        transform(total)(NET.capacity)
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_gradients_on_an_accelerator_hold_no_host_callback(method, platform):
+    gradient = jax.jit(jax.grad(lambda c: total(NET, ROUTES, c, method)))
+    text = gradient.trace(NET.capacity).lower(lowering_platforms=(platform,)).as_text()
+    assert "while" in text
+    assert "callback" not in text
+
+
+def test_auto_closed_over_routes_runs_the_compiled_kernels_on_a_cpu_only():
+    solve = jax.jit(lambda c: fb.max_min_rates(NET.with_capacity(c), ROUTES, throw=False).rates)
+    text = lambda platform: (
+        solve.trace(NET.capacity).lower(lowering_platforms=(platform,)).as_text()
+    )
+    assert "callback" in text("cpu")
+    assert "while" in text("cuda")
+    assert "callback" not in text("cuda")
+    np.testing.assert_allclose(solve(NET.capacity), plain(NET, ROUTES, ONES, NO_CAPS), rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["auto", "rounds", "compiled"])
+def test_scan_and_checkpoint_keep_the_gradient(method):
+    def descent(c):
+        step = lambda c, _: (c + 0.01 * jax.grad(lambda x: total(NET, ROUTES, x, method))(c), None)
+        return total(NET, ROUTES, jax.lax.scan(step, c, length=3)[0], method)
+
+    want = NET.capacity
+    for _ in range(3):
+        want = want + 0.01 * jax.grad(lambda x: total(NET, ROUTES, x, "rounds"))(want)
+    np.testing.assert_allclose(
+        jax.jit(descent)(NET.capacity), total(NET, ROUTES, want, "rounds"), rtol=1e-12
+    )
+    kept = jax.grad(jax.checkpoint(lambda c: total(NET, ROUTES, c, method)))(NET.capacity)
+    np.testing.assert_allclose(
+        kept, jax.grad(lambda c: total(NET, ROUTES, c, method))(NET.capacity), rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("method", ["auto", "rounds", "compiled"])
+def test_a_solve_of_constants_inside_jit_is_a_constant_and_leaves_no_tracer_behind(method):
+    routes = fb.Routes.from_paths(PATHS, n_links=N_LINKS)
+    net = fb.Network(CAPACITY)
+    scaled = jax.jit(lambda x: x * fb.max_min_rates(net, routes, method=method).rates)
+    want = fb.max_min_rates(net, fb.Routes.from_paths(PATHS, n_links=N_LINKS)).rates
+    np.testing.assert_allclose(scaled(2.0), 2.0 * want, rtol=1e-12)
+    np.testing.assert_allclose(fb.max_min_rates(net, routes, method=method).rates, want, rtol=1e-12)

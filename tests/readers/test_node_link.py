@@ -109,6 +109,88 @@ def test_what_is_dropped_is_counted():
     assert tags["site"].tolist() == ["x", "", ""]
 
 
+def test_what_the_file_says_in_vain_is_counted():
+    nodes = [{"id": "a", "endpoint": True}, {"id": "b"}, {"id": "c"}]
+    edges = [
+        ("a", "b", {"cable": "x", "source_port": "7"}), ("b", "a", {"cable": 1, "target_port": -1}),
+        ("b", "c", {"source_port": 3, "target_port": 2**40}),
+    ]  # fmt: skip
+    reading = readers.read(text(edges, nodes=nodes, directed=True), default_capacity="1Gb/s")
+    assert reading.ignored == [
+        {"what": "node attribute 'endpoint'", "count": 1},
+        {"what": "edge attribute 'source_port'", "count": 1},
+        {"what": "edge attribute 'target_port'", "count": 2},
+        {"what": "edge attribute 'cable'", "count": 2},
+    ]
+    assert reading.network.labels.src_port.tolist() == [0, 0, 3]
+    undirected = readers.read(text([("a", "b", {"cable": 1})]), default_capacity="1Gb/s")
+    assert undirected.ignored == [{"what": "edge attribute 'cable'", "count": 1}]
+
+
+@pytest.mark.parametrize("value", ["false", 0, 1, [], "no"])
+@pytest.mark.parametrize("key", ["alive", "forwards", "endpoint", "directed"])
+def test_only_true_and_false_are_true_and_false(key, value):
+    edge = {"capacity": "1Gb/s"} | ({key: value} if key == "alive" else {})
+    nodes = [{"id": "a"} | ({key: value} if key in ("forwards", "endpoint") else {}), {"id": "b"}]
+    rest = {key: value} if key == "directed" else {}
+    with pytest.raises(ModelError, match=f"`{key}` needs true or false, but"):
+        readers.read(text([("a", "b", edge)], nodes=nodes, **rest))
+
+
+def test_null_counts_as_absent():
+    nodes = [{"id": "a", "kind": None, "name": None, "endpoint": None}, {"id": "b"}]
+    edge = {
+        "capacity": None, "latency": None, "routing_cost": None, "alive": None, "tier": None,
+        "cable": None, "source_port": None,
+    }  # fmt: skip
+    reading = readers.read(text([("a", "b", edge)], nodes=nodes), default_capacity="1Gb/s")
+    labels = reading.network.labels
+    assert (labels.kinds, labels.tiers, list(labels.names)) == (("node",), ("link",), ["a", "b"])
+    assert reading.network.alive.all()
+    assert reading.ignored == []
+
+
+@pytest.mark.parametrize("cost", ["1e300", "1e400", "NaN", "2147483648", "1.5", "true", "1" * 400])
+def test_a_routing_cost_beyond_32_bits_is_refused(cost):
+    data = text([("a", "b", {"capacity": "1Gb/s", "routing_cost": "?"})]).replace('"?"', cost)
+    with pytest.raises(ModelError, match=r"`routing_cost` of a->b needs a whole number from 1 to"):
+        readers.read(data)
+
+
+@pytest.mark.parametrize("number", ["1" * 400, "1e305", "-1", "Infinity"])
+def test_a_number_that_no_capacity_can_be_is_refused(number):
+    data = text([("a", "b", {"capacity": "?"})]).replace('"?"', number)
+    with pytest.raises(ModelError, match=r"`capacity` of a->b needs a finite capacity"):
+        readers.read(data, unit="Gb/s")
+
+
+def test_a_number_of_thousands_of_digits_is_one_clear_error():
+    data = text([("a", "b", {"capacity": "?"})]).replace('"?"', "1" * 5000)
+    with pytest.raises(ModelError, match="no valid JSON"):
+        readers.read(data)
+
+
+def test_names_and_kinds_are_text():
+    nodes = [{"id": 1, "kind": 5, "name": 7}, {"id": 2, "kind": []}, {"id": 3, "name": True}]
+    with pytest.raises(ModelError) as caught:
+        readers.read(text([], nodes=nodes))
+    assert "`kind` needs text, but 1 of 3 have something else: '[]'" in str(caught.value)
+    assert "`name` needs text, but 1 of 3 have something else: 'True'" in str(caught.value)
+    with pytest.raises(ModelError, match="no `id` of number or text"):
+        readers.read(text([], nodes=[{"id": True}]))
+
+
+def test_numbers_too_large_for_a_tag_are_counted():
+    reading = readers.read(text([], nodes=[{"id": "a", "serial": 2**70}]))
+    assert reading.ignored == [{"what": "node attribute 'serial'", "count": 1}]
+
+
+def test_hundreds_of_kinds_are_told_apart():
+    nodes = [{"id": i, "kind": f"kind{i}"} for i in range(300)]
+    labels = readers.read(text([], nodes=nodes)).network.labels
+    assert labels.kinds[labels.kind_of[299]] == "kind299"
+
+
 def test_all_faults_are_said_at_once():
     edges = [
         ("a", "x", {}), ("a", "b", {"capacity": -1}), ("a", "b", {"capacity": [1]}),

@@ -61,3 +61,17 @@ def test_a_bottleneck_inside_a_wide_bundle_is_found():
         solution = fb.max_min_rates(net, routes, method=method)
         np.testing.assert_allclose(solution.rates, [2.0, 2.0], rtol=1e-12)
         assert fb.certify(net, routes, solution) <= 1e-12
+
+
+@pytest.mark.parametrize("method", ["rounds", "compiled"])
+def test_weights_and_caps_of_the_solve_are_those_of_the_check(method):
+    net, routes = fb.Network([3.0]), fb.Routes.from_paths([[0], [0]], n_links=1)
+    given = {"weights": np.array([1.0, 2.0]), "caps": np.array([0.5, 9.0])}
+    solution = fb.max_min_rates(net, routes, method=method, **given)
+    assert fb.certify(net, routes, solution, **given) <= 1e-15
+    assert fb.certify(net, routes, solution) > 0.1
+
+
+def test_a_negative_rate_is_no_rate(solved):
+    net, routes, solution = solved
+    assert fb.certify(net, routes, with_rates(solution, [-2.0, 8.0, 2.0, 5.0])) == np.inf

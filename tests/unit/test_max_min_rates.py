@@ -229,3 +229,38 @@ def test_one_value_per_flow_is_asked_for_by_name():
     routes = fb.Routes.from_paths([[0], [0]], n_links=1)
     with pytest.raises(fb.ModelError, match=r"weights=.* has shape \(3,\), but the routes have 2"):
         fb.max_min_rates(fb.Network([1.0]), routes, weights=np.ones(3))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_bottleneck_is_saturated_however_many_flows_it_carries(method):
+    n = 300_000
+    routes = fb.Routes.from_csr(np.arange(n + 1), np.zeros(n, np.int32), n_links=1)
+    solution = fb.max_min_rates(fb.Network([0.7]), routes, method=method)
+    assert bool(solution.saturated[0])
+    assert int(solution.bottleneck.max()) == int(solution.bottleneck.min()) == 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("capacity", "paths", "margin"),
+    [
+        pytest.param([4.0, 4.0], [[0, 1]], 0.0, id="two links fill at once"),
+        pytest.param([4.0, 5.0], [[0, 1]], 0.2, id="one link has a fifth left"),
+        pytest.param([10.0, 4.0], [[0, 1], [0], [1]], 0.75, id="a higher level on the other link"),
+    ],
+)
+def test_tie_margin_is_the_distance_to_the_next_tie(capacity, paths, margin, method):
+    np.testing.assert_allclose(solve(capacity, paths, method).tie_margin, margin, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_tie_margin_sees_caps(method):
+    solution = solve([10.0], [[0], [0]], method, caps=np.array([6.0, np.inf]))
+    np.testing.assert_allclose(solution.tie_margin, 1 / 6, rtol=1e-12)
+    assert float(solve([10.0], [[0], [0]], method, caps=np.array([5.0, np.inf])).tie_margin) == 0
+
+
+def test_an_unknown_derivative_offers_the_nearest_and_names_the_exact_one():
+    routes = fb.Routes.from_paths([[0]], n_links=1)
+    with pytest.raises(fb.ModelError, match=r"Did you mean 'mean'.*`fabric.one_sided`"):
+        fb.max_min_rates(fb.Network([1.0]), routes, derivative="means")

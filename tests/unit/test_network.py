@@ -1,9 +1,10 @@
-"""What `Network`, `Flows`, `Routes`, `Placement` and `place` promise."""
+"""What `Network`, its labels and the `Blueprint` promise."""
+
+import itertools
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import networkx as nx
 import numpy as np
 import pytest
 
@@ -49,12 +50,6 @@ def test_only_hosts_send_and_only_switches_forward(two_leaves):
     assert two_leaves.labels.forwards.sum() == 3
 
 
-def test_nodes_of_a_plain_graph_send_and_forward():
-    net = fb.Network.from_networkx(nx.path_graph(3), default_capacity="1Gb/s")
-    assert len(net.hosts) == 3
-    assert net.labels.forwards.all()
-
-
 def test_without_fails_both_directions_and_names_unknown_nodes(two_leaves):
     assert two_leaves.without(links=[8]).alive[8:10].tolist() == [False, False]
     assert two_leaves.without(nodes=["spine0"]).alive.sum() == 8
@@ -83,122 +78,6 @@ def test_whole_number_capacities_become_floats():
     assert fb.Network(np.array([1, 2])).capacity.dtype == np.float64
 
 
-def test_networkx_round_trip_keeps_everything(two_leaves):
-    alive = np.ones(two_leaves.n_links, bool)
-    alive[9] = False
-    back = fb.Network.from_networkx(two_leaves.with_alive(alive).to_networkx())
-
-    def row(net, i):
-        labels = net.labels
-        return (
-            labels.names[labels.src[i]], labels.names[labels.dst[i]], float(net.capacity[i]),
-            float(net.latency[i]), bool(net.alive[i]), labels.tiers[labels.tier_of[i]],
-        )  # fmt: skip
-
-    before = sorted(row(two_leaves.with_alive(alive), i) for i in range(two_leaves.n_links))
-    assert sorted(row(back, i) for i in range(back.n_links)) == before
-    assert {back.labels.kinds[k] for k in back.labels.kind_of} == {"leaf", "spine", "host"}
-    assert len(back.hosts) == 4
-    np.testing.assert_array_equal(np.bincount(back.labels.cable_of), 2)
-
-
-def test_a_multigraph_keeps_its_parallel_cables():
-    graph = nx.MultiGraph()
-    graph.add_edge("a", "b", capacity="400Gb/s")
-    graph.add_edge("a", "b", capacity="100Gb/s")
-    net = fb.Network.from_networkx(graph)
-    assert net.n_links == 4
-    assert sorted(net.capacity.tolist()) == [12.5e9, 12.5e9, 50e9, 50e9]
-
-
-def test_a_graph_with_faults_says_all_of_them():
-    graph = nx.DiGraph()
-    graph.add_edge("a", "b", capacity="400GB")
-    graph.add_edge("b", "a", capacity="1Gb/s", routing_cost=0)
-    with pytest.raises(fb.ModelError) as caught:
-        fb.Network.from_networkx(graph)
-    assert "capacity of a->b" in str(caught.value)
-    assert "`routing_cost` of b->a" in str(caught.value)
-    with pytest.raises(fb.ModelError, match=r"1 of 1 edges have no such attribute: 'x->y'"):
-        fb.Network.from_networkx(nx.DiGraph([("x", "y")]))
-    with pytest.raises(fb.ModelError, match="no edge"):
-        fb.Network.from_networkx(nx.Graph())
-
-
-def test_flows_say_every_fault_at_once():
-    with pytest.raises(fb.ModelError) as caught:
-        fb.Flows([0, 1], [1, 0], size=[-1.0, 2.0], weight=[1.0, 0.0])
-    assert "size in bytes of 0 or more" in str(caught.value)
-    assert "weight of more than 0" in str(caught.value)
-    with pytest.raises(fb.ModelError, match=r"got 2 values of `src`, but `dst` has 1"):
-        fb.Flows([0, 1], [1])
-
-
-def test_routes_refuse_numbers_out_of_range():
-    with pytest.raises(fb.ModelError, match=r"needs link numbers from 0 to 1, but 1 of 2 .*'2'"):
-        fb.Routes.from_paths([[0, 2]], n_links=2)
-    with pytest.raises(fb.ModelError, match="`hop_use` needs a finite use of 0 or more"):
-        fb.Routes.from_paths([[0]], n_links=1, usage=[[-1.0]])
-    with pytest.raises(fb.ModelError, match=r"differs in length at flows '1'"):
-        fb.Routes.from_paths([[0], [0]], n_links=1, usage=[[1.0], []])
-    with pytest.raises(fb.ModelError, match="needs to rise from 0"):
-        fb.Routes.from_csr([0, 2, 1], [0], n_links=1)
-    with pytest.raises(fb.ModelError, match=r"`weights` has 3 values for 1 flows"):
-        fb.Routes.from_paths([[0]], n_links=1, weights=[1.0, 1.0, 1.0])
-    with pytest.raises(
-        fb.ModelError, match=r"`pad_hops=1` is too small: there are 3 .*`pad_hops=4`"
-    ):
-        fb.Routes.from_paths([[0, 1, 2]], n_links=3, pad_to=1)
-
-
-def test_hops_are_sorted_by_flow():
-    routes = fb.Routes.from_bundles(
-        [1, 0, 1], [0, 1, 2], 1.0, (), (), (), n_flows=2, n_bundles=3, n_links=3
-    )
-    assert routes.hop_flow.tolist() == [0, 1, 1]
-    assert routes.hop_bundle.tolist() == [1, 0, 2]
-
-
-def test_per_flow_sums_queue_pairs():
-    routes = fb.Routes.from_csr(
-        [0, 1, 2, 3], [0, 0, 1], n_links=2, flow_of=np.array([0, 0, 1]), weights=[0.5, 0.5, 1.0]
-    )
-    np.testing.assert_allclose(routes.per_flow(np.array([1.0, 2.0, 4.0])), [3.0, 4.0])
-    np.testing.assert_allclose(routes.per_flow(jnp.array([1.0, 2.0, 4.0])), [3.0, 4.0])
-
-
-def test_place_pads_casts_and_keeps_the_answer():
-    net, routes = fb.Network([10.0, 4.0]), fb.Routes.from_paths([[0, 1], [0]], n_links=2)
-    placed_net, placed = fb.place(net, routes, pad_hops="auto", dtype="float32")
-    assert placed.n_hops == 4
-    assert placed_net.capacity.dtype == jnp.float32
-    for method in ("rounds", "compiled"):
-        np.testing.assert_allclose(
-            fb.max_min_rates(placed_net, placed, method=method).rates, [4.0, 6.0], rtol=1e-6
-        )
-    with pytest.raises(fb.ModelError, match="no floating-point type"):
-        fb.place(net, routes, dtype="int32")
-    with pytest.raises(fb.ModelError, match="a pad is a number of entries"):
-        fb.place(net, routes, pad_hops="big")
-
-
-def test_placements():
-    plan = Blueprint()
-    leaf = plan.nodes("leaf", "leaf{}", (3,))
-    host = plan.nodes("gpu", "g{}-{}", (3, 4), unit=np.arange(3)[:, None])
-    plan.cables("host", host, leaf[:, None], 1.0)
-    net = plan.network("three units")
-    assert fb.Placement.first(net, 5).endpoint_of.tolist() == net.hosts[:5].tolist()
-    spread = fb.Placement.spread(net, 8, by="unit", block=2).endpoint_of - net.hosts[0]
-    assert spread.tolist() == [0, 1, 4, 5, 8, 9, 2, 3]
-    with pytest.raises(fb.InfeasibleError, match="13 ranks need as many endpoints"):
-        fb.Placement.first(net, 13)
-    with pytest.raises(fb.ModelError, match="more than one rank on nodes '3'"):
-        fb.Placement([3, 3])
-    with pytest.raises(fb.ModelError, match="no such tag"):
-        fb.Placement.spread(net, 2, by="rail")
-
-
 def test_a_name_that_several_nodes_have_is_no_identity():
     labels = Labels(
         kinds=("switch",), kind_of=np.zeros(2, np.int8), names=["sw", "sw"], ids=["S-1", "S-2"],
@@ -210,3 +89,129 @@ def test_a_name_that_several_nodes_have_is_no_identity():
         labels.node("sw")
     with pytest.raises(fb.ModelError, match="no tier 'tt'"):
         labels.is_tier("tt")
+
+
+def labels_of(names, src, dst, **rest):
+    return Labels(
+        kinds=("switch",), kind_of=np.zeros(len(names), np.int8), names=names,
+        src=np.array(src), dst=np.array(dst), tiers=("t",), tier_of=np.zeros(len(src), np.int8),
+        cable_of=np.arange(len(src)), **rest,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ids", "names"),
+    [
+        (["A", "B", "C", "D"], ["x(A)->x(B)", "x(B)->x(C)", "x(A)->y", "x(A)->y#1", "y->x(C)"]),
+        (None, ["x(0)->x(1)", "x(1)->x(2)", "x(0)->y", "x(0)->y#1", "y->x(2)"]),
+    ],
+)
+def test_links_of_nodes_that_share_a_name_are_told_apart_by_id(ids, names):
+    labels = labels_of(["x", "x", "x", "y"], [0, 1, 0, 0, 3], [1, 2, 3, 3, 2], ids=ids)
+    assert [labels.link_name(link) for link in range(5)] == names
+
+
+def test_links_between_the_same_ports_are_counted():
+    labels = labels_of(
+        ["a", "b"], [0, 0, 0, 0], [1, 1, 1, 1],
+        src_port=np.array([1, 1, 2, 0]), dst_port=np.array([5, 5, 5, 5]),
+    )  # fmt: skip
+    names = [labels.link_name(link) for link in range(4)]
+    assert names == ["a[1]->b[5]", "a[1]->b[5]#1", "a[2]->b[5]", "a->b"]
+
+
+def test_a_blueprint_tells_hundreds_of_kinds_and_tiers_apart():
+    plan = Blueprint()
+    nodes = [plan.nodes(f"kind{i}", "n{}", (1,)) for i in range(300)]
+    for i, (a, b) in enumerate(itertools.pairwise(nodes)):
+        plan.cables(f"tier{i}", a, b, 1.0)
+    labels = plan.network("a chain").labels
+    assert labels.kinds[labels.kind_of[299]] == "kind299"
+    assert labels.tiers[labels.tier_of[2 * 298]] == "tier298"
+
+
+def test_a_blueprint_rounds_nothing():
+    plan = Blueprint()
+    with pytest.raises(fb.ModelError, match="`pod` needs whole numbers of 32 bits"):
+        plan.nodes("leaf", "leaf{}", (1,), pod=np.array([2**40]))
+    a, b = plan.nodes("leaf", "leaf{}-{}", (2, 1))
+    with pytest.raises(fb.ModelError, match="`routing_cost` needs a whole number from 1"):
+        plan.cables("t", a, b, 1.0, routing_cost=2**31)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("alive", np.array([False])),
+        ("alive", np.ones(3, bool)),
+        ("latency", np.zeros((2, 1))),
+        ("routing_cost", jnp.ones(1, int)),
+    ],
+)
+def test_arrays_of_another_length_are_refused(field, value):
+    with pytest.raises(fb.ModelError, match=rf"`Network\({field}\)` needs one value for each of 2"):
+        fb.Network([10.0, 4.0], **{field: value})
+    net = fb.Network([10.0, 4.0])
+    with pytest.raises(fb.ModelError, match="one value for each of"):
+        net.with_capacity(np.ones(3))
+
+
+def test_an_alive_mask_is_true_and_false():
+    with pytest.raises(fb.ModelError, match=r"`Network\(alive\)` needs true and false"):
+        fb.Network([1.0, 1.0], alive=np.array([1, 0]))
+    with pytest.raises(fb.ModelError, match=r"needs one value per link, but has shape \(1, 2\)"):
+        fb.Network(np.ones((1, 2)))
+
+
+def test_lists_of_python_numbers_are_arrays():
+    net = fb.Network([2, 1], latency=[0, 1], alive=[True, False], routing_cost=[1, 3])
+    assert [x.dtype for x in (net.capacity, net.latency)] == [np.float64] * 2
+    assert (net.alive.dtype, net.routing_cost.dtype) == (bool, np.int32)
+    half = fb.Network(np.ones(2, np.float32), latency=[0, 1])
+    assert half.latency.dtype == np.float32
+
+
+def test_shapes_are_checked_inside_a_transformation_too():
+    with pytest.raises(fb.ModelError, match="one value for each of 2 links, but has shape"):
+        jax.jit(lambda c: fb.Network(c, alive=np.ones(3, bool)).capacity)(jnp.ones(2))
+    doubled = jax.vmap(lambda c: fb.Network(c).with_capacity(2 * c).capacity)(jnp.ones((3, 2)))
+    assert doubled.shape == (3, 2)
+    shapes = eqx.filter_eval_shape(lambda c: fb.Network(c), jax.ShapeDtypeStruct((2,), "float32"))
+    assert shapes.alive.shape == (2,)
+    assert jax.tree.map(lambda _: None, fb.Network([1.0])) is not None
+
+
+def test_from_capacity_checks_every_column():
+    with pytest.raises(fb.ModelError) as caught:
+        fb.Network.from_capacity(
+            [1.0, -1.0], latency=np.array([np.nan, 0.0]), routing_cost=np.array([1, 0])
+        )
+    assert len(str(caught.value).splitlines()) == 3
+    with pytest.raises(fb.ModelError, match="one value for each of 2 links"):
+        fb.Network.from_capacity([1.0, 1.0], latency=[1.0])
+
+
+def test_arrays_of_a_network_refuse_writes_and_those_of_the_caller_do_not():
+    capacity = np.array([1.0, 2.0])
+    net = fb.Network(capacity)
+    with pytest.raises(ValueError, match="read-only"):
+        net.capacity[0] = 5.0
+    capacity[0] = 5.0
+
+
+def test_without_takes_masks_and_single_items(two_leaves):
+    mask = np.zeros(two_leaves.n_links, bool)
+    mask[8] = True
+    want = two_leaves.without(links=[8]).alive
+    np.testing.assert_array_equal(two_leaves.without(links=mask).alive, want)
+    np.testing.assert_array_equal(two_leaves.without(links=jnp.asarray(mask)).alive, want)
+    np.testing.assert_array_equal(two_leaves.without(links=8).alive, want)
+    assert two_leaves.without(nodes="spine0").alive.sum() == 8
+    assert two_leaves.without(nodes=two_leaves.labels.is_kind("spine")).alive.sum() == 8
+    assert two_leaves.without(nodes=np.array(["spine0"])).alive.sum() == 8
+    assert two_leaves.without(nodes=two_leaves.labels.node("spine0")).alive.sum() == 8
+    assert two_leaves.without().alive.all()
+    with pytest.raises(fb.ModelError, match=r"is a mask of shape \(2,\), but there are 16 links"):
+        two_leaves.without(links=np.array([True, False]))
+    with pytest.raises(fb.ModelError, match="needs whole numbers"):
+        two_leaves.without(links=np.array([0.5]))

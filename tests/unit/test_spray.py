@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from fabric import Flows, ModelError, routing, topologies
+from fabric import Flows, ModelError, max_min_rates, routing, topologies
 from tests.unit._routing_oracles import (
     network_of,
     random_network,
@@ -165,6 +165,14 @@ def test_queue_pairs_go_the_same_way_with_their_share_of_weight_and_cap():
     assert three.cap.tolist() == [2, 2, 2, np.inf, np.inf, np.inf]
     np.testing.assert_array_equal(usage(three), np.repeat(usage(one), 3, axis=0))
     assert three.rule == {"name": "spray", "queue_pairs": 3}
+
+
+@pytest.mark.parametrize("queue_pairs", [1, 2])
+def test_no_flows_make_routes_that_solve(queue_pairs):
+    net = topologies.leaf_spine(leaves=2, spines=2, hosts_per_leaf=1)
+    routes = routing.spray(net, Flows([], []), queue_pairs=queue_pairs)
+    assert (routes.n_flows, routes.n_parts, routes.n_bundles) == (0, 0, net.n_links)
+    assert max_min_rates(net, routes).rates.shape == (0,)
 
 
 def test_too_many_parts_are_refused_with_an_estimate_and_the_knob():

@@ -364,7 +364,11 @@ def test_fat_tree_thins_both_upper_tiers_and_keeps_its_cables():
         ("clos:hosts=9,leaves_per_pod=3", "need `tiers=3`, but `tiers=2`"),
         ("rail_optimized:servers=257",
          r"257\)` needs 72 leaves, but two tiers of radix 64 stop at 64 "
-         r"leaves: 256 servers with 8 rails. Use `clos\(hosts=2056, radix=64, tiers=3\)`"),
+         r"leaves: 256 servers with 8 rails. Use `clos\(hosts=2056, radix=64, tiers=3\)` or "
+         r"`radix=66`"),
+        ("rail_optimized:servers=9999", "256 servers with 8 rails. Use `radix=400`"),
+        ("clos:hosts=65537",
+         r"2,048 hosts \(64 leaves of 32\). Use a larger `radix` or more `oversubscription`"),
         ("rail_optimized:servers=8,leaf_down=40,leaf_up=40", "need 80 ports, but `radix=64`"),
         ("rail_optimized:servers=8,servers_per_unit=33", "more than the 32 ports down of a leaf"),
         ("rail_optimized:servers=95,spines=12",
@@ -381,6 +385,27 @@ def test_fat_tree_thins_both_upper_tiers_and_keeps_its_cables():
 def test_impossible_numbers_are_refused_with_the_next_step(spec, said):
     with pytest.raises(fb.ModelError, match=said):
         build(spec)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"servers": 257},
+        {"servers": 9999},
+        {"servers": 33, "servers_per_unit": 2},
+        {"servers": 300, "leaf_down": 16},
+        {"servers": 100, "radix": 7, "rails": 2},
+        {"servers": 40, "rails": 65},
+    ],
+)
+def test_what_rail_optimized_suggests_can_be_built(asked):
+    with pytest.raises(fb.ModelError) as caught:
+        fb.topologies.rail_optimized(**asked)
+    said = str(caught.value)
+    radix = int(re.search(r"`radix=(\d+)`", said)[1])
+    assert fb.topologies.rail_optimized(**asked | {"radix": radix}).n_nodes > asked["servers"]
+    if clos := re.search(r"`(clos)\((hosts=.*)\)`", said):
+        assert build(f"{clos[1]}:{clos[2].replace(' ', '')}").n_nodes > asked["servers"]
 
 
 def test_all_bad_counts_are_said_at_once():

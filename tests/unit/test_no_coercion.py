@@ -1,0 +1,82 @@
+"""No entry point turns a value of another kind into one that it takes, rounds it or wraps it.
+
+The run-time type checker of the tests would refuse most of these first, so a process without it is
+asked.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+CASES = {
+    "fb.Routes.from_csr([0, 1], [0.9], 1)": "`flow_links` needs whole numbers",
+    "fb.Routes.from_csr([0, 1], [0], 1.5)": "`n_links` needs a whole number",
+    "fb.Routes.from_csr([0, 1], [True], 1)": "`flow_links` needs whole numbers",
+    "fb.Routes.from_paths([[0.9]], 1)": "`paths` needs whole numbers",
+    "fb.Routes.from_paths([['0']], 1)": "`paths` needs whole numbers",
+    "fb.Routes.from_paths([[0]], 1, weights=[[1]])": "`weights` needs a list of numbers",
+    "fb.Routes.from_paths([[0]], 1, weights='1')": "`weights` needs numbers",
+    "fb.Routes.from_paths([[0]], 1, weights=[[1], [1, 2]])": "of different lengths",
+    "fb.Routes.from_paths([[0]], 1, pad_to=2.5)": "`pad_hops` needs a whole number",
+    "fb.Routes.from_csr([0, 1], [0], 1, flow_of=[0.5])": "`flow_of` needs whole numbers",
+    "fb.Flows([0.5], [1])": "`Flows(src=...)` needs whole numbers",
+    "fb.Flows([0], [2**40])": "`Flows(dst=...)` needs whole numbers",
+    "fb.Flows(0, 1)": "`Flows(src=...)` needs a list of numbers",
+    "fb.Flows([0], [1], size='1GB')": "`Flows(size=...)` needs numbers",
+    "fb.Flows([0], [1], size=[None])": "`Flows(size=...)` needs numbers",
+    "fb.Placement([.5, 1.7])": "`Placement(endpoint_of)` needs whole numbers",
+    "fb.Placement.first(net, 1.5)": "`n_ranks` needs a whole number",
+    "fb.Placement.first(net, True)": "`n_ranks` needs a whole number",
+    "fb.Placement.spread(net, 2, 'leaf', block=1.5)": "`block` needs a whole number",
+    "fb.Network(['400Gb/s'])": "`Network(capacity)` needs numbers",
+    "fb.Network([1.0], alive=['no'])": "`Network(alive)` needs true and false",
+    "fb.Network([1.0], routing_cost=[1.5])": "`Network(routing_cost)` needs whole numbers",
+    "net.without(links=[0.5])": "`without(links=...)` needs whole numbers",
+    "net.without(links='ab')": "`without(links=...)` needs whole numbers",
+    "net.without(nodes=[1.5])": "`without(nodes=...)` needs whole numbers",
+    "fb.traffic.incast(net.hosts, to=2.5)": "`to` needs a whole number",
+    "fb.traffic.incast(net.hosts, senders=1.5)": "`senders` needs a whole number",
+    "fb.traffic.incast(net.hosts, senders=True)": "`senders` needs a whole number",
+    "fb.traffic.incast(net.hosts, senders=[0.5])": "`senders` needs whole numbers",
+    "fb.traffic.ring([0, 2**32])": "`ring(hosts)` needs whole numbers",
+    "fb.traffic.permutation(net.hosts, seed=1.5)": "`seed` needs a whole number",
+    "fb.traffic.uniform_random(net.hosts, float('nan'))": "`n_flows` needs a whole number",
+    "fb.routing.ecmp(net, flows, seed=1.5)": "`seed` needs a whole number",
+    "fb.routing.ecmp(net, flows, seed=2**64)": "`seed` needs a whole number",
+    "fb.routing.ecmp(net, flows, queue_pairs=float('nan'))": "`queue_pairs` needs a whole number",
+    "fb.routing.shortest_distances(net, [0.9])": "`destinations` needs whole numbers",
+    "fb.topologies.fat_tree(k=float('nan'))": "`k` needs a whole number",
+    "fb.topologies.fat_tree(k='4')": "`k` needs a whole number",
+}
+
+ASK = """
+import json, sys
+import fabric as fb
+net = fb.topologies.leaf_spine(leaves=2, spines=1, hosts_per_leaf=2)
+flows = fb.Flows(net.hosts[:1], net.hosts[1:2])
+said = {}
+for case in json.load(sys.stdin):
+    try:
+        said[case] = f"accepted: {eval(case)}"
+    except fb.ModelError as error:
+        said[case] = str(error)
+    except Exception as error:
+        said[case] = f"raw {error!r}"
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def said():
+    run = subprocess.run(
+        [sys.executable, "-c", ASK], input=json.dumps(list(CASES)),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return json.loads(run.stdout)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_values_of_another_kind_are_refused_by_name(said, case):
+    assert CASES[case] in said[case]
