@@ -7,8 +7,10 @@ from fabric.solvers._one_sided import one_sided as one_sided
 from fabric.solvers._sensitivities import (
     BY as BY,
     OBJECTIVES as OBJECTIVES,
+    sensitivities as sensitivities,
+)
+from fabric.solvers._sensitivity_table import (
     Sensitivities as Sensitivities,
     Sensitivity as Sensitivity,
-    sensitivities as sensitivities,
 )
 from fabric.solvers._solution import RESULTS as RESULTS, RateSolution as RateSolution

@@ -119,11 +119,11 @@ def one_sided(
                 raise UnsolvedError(RESULTS[RESULTS.max_rounds_reached])
 
     value = function_of_solution(solution)
-    along = lambda t: propagate(function_of_solution, (solution,), _tangents_of(solution, t))[1]
+    along = lambda t: propagate(function_of_solution, (solution,), tangents_of(solution, t))[1]
     return value, (along if several is None else jax.vmap(along))(tangent)
 
 
-def _tangents_of(solution: RateSolution, tangent: jax.Array) -> list[Any]:
+def tangents_of(solution: RateSolution, tangent: jax.Array) -> list[Any]:
     """Return what `propagate` wants to know of each leaf of the solution."""
     hint = "It jumps where the bottleneck changes; use `rates`, the only field that moves smoothly."
     leaves, _ = jax.tree_util.tree_flatten_with_path(solution)
