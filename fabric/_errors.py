@@ -7,8 +7,12 @@ the class of the error.
 
 import difflib
 import itertools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_LONGEST = 80
 
 
 class FabricError(Exception):
@@ -42,6 +46,7 @@ def some(
         items: What to list.
         limit: How many at most.
         name: What an item is called; asked only for those that are listed. Default: its text.
+            Of more than 80 characters the middle is left out.
 
     Examples:
         >>> some(["a", "b", "c"])
@@ -50,8 +55,34 @@ def some(
         "'host0', 'host1', 'host2', 'host3', 'host4' and 3 more"
     """
     rest = iter(items)
-    listed = [f"'{item if name is None else name(item)}'" for item in itertools.islice(rest, limit)]
+    listed = [
+        quoted(item if name is None else name(item)) for item in itertools.islice(rest, limit)
+    ]
     return joined(listed, more=sum(1 for _ in rest))
+
+
+def quoted(item: object) -> str:
+    r"""Return the text of an item in quotes, on one line and of a length that can be read.
+
+    Examples:
+        >>> quoted("host0"), quoted("two\nlines"), len(quoted("x" * 3000))
+        ("'host0'", "'two\\nlines'", 82)
+    """
+    text = printable(str(item))
+    if len(text) > _LONGEST:
+        half = (_LONGEST - 3) // 2
+        text = f"{text[: _LONGEST - 3 - half]}...{text[-half:]}"
+    return f"'{text}'"
+
+
+def printable(text: str) -> str:
+    r"""Return a text with its control characters and ends of line escaped.
+
+    Examples:
+        >>> print(printable("leaf\t1\x1b[31m"))
+        leaf\t1\x1b[31m
+    """
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def joined(words: Sequence[str], limit: int | None = None, *, more: int = 0) -> str:
@@ -79,7 +110,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
     "Did you mean 'all-to-all'? Known: 'all-to-all' and 'ring'."
     """
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    hint = f"Did you mean '{close[0]}'? " if close else ""
+    hint = f"Did you mean {quoted(close[0])}? " if close else ""
     return f"{hint}Known: {some(known, limit=12)}."
 
 

@@ -1,5 +1,8 @@
 """Array types used throughout; axes are links, nodes, flows, hops, parts."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -11,4 +14,6 @@ LinkFloats = Float[AnyArray, " links"]
 LinkBools = Bool[AnyArray, " links"]
 LinkInts = Int[AnyArray, " links"]
 FlowFloats = Float[AnyArray, " flows"]
+# Weights and caps as a user may give them.
+PerFlow = AnyArray | Sequence[Any]
 FlowInts = Int[AnyArray, " flows"]

@@ -185,7 +185,7 @@ def _bottlenecks(
     level, slowest = np.full((2, n), np.inf)
     np.minimum.at(level, link, rate / np.asarray(routes.weight)[held])
     # A flow counts once per link, with all of its queue pairs that stop there.
-    if routes.n_pairs < routes.n_flows:
+    if not routes.row_is_flow:
         ends = link.astype(np.int64) * routes.n_pairs + np.asarray(routes.flow_of)[held]
         ends, row = np.unique(ends, return_inverse=True)
         link, rate = ends // routes.n_pairs, np.bincount(row, weights=rate)
@@ -218,7 +218,7 @@ def _bottlenecks(
 def _alike(routes: Routes) -> bool:
     """Return whether flows rank by rate as they rank by rate per weight."""
     weight = np.asarray(routes.weight)
-    return routes.n_pairs == routes.n_flows and bool(np.all(weight == weight[:1]))
+    return routes.row_is_flow and bool(np.all(weight == weight[:1]))
 
 
 def _assumptions(asked: Demand, rule: Rule) -> list[dict[str, Any]]:

@@ -1,18 +1,27 @@
 """The `fabric` command: its verbs, and how what goes wrong becomes one message and a code."""
 
+import re
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from fabric._errors import FabricError
+from fabric._errors import FabricError, printable
 from fabric.cli._doctor import doctor, no_device
 from fabric.cli._list import list_known
+from fabric.cli._output import PIPE_CLOSED, silence
 from fabric.cli._solve import solve
 from fabric.cli._topo import topo
 
 INTERRUPTED = 130
 _STOPPED = "interrupted; nothing was written."
+# What the parser calls a wrong value, and what people call it.
+_SAID = {
+    r"Input should be a valid integer.*": "it needs a whole number",
+    r"Input should be a valid number.*": "it needs a number",
+    r"Input should be greater than or equal to (\S+)": r"it needs \1 or more",
+    r"Input should be less than or equal to (\S+)": r"it needs \1 or less",
+}
 
 app = typer.Typer(
     name="fabric",
@@ -57,8 +66,26 @@ def main(args: Sequence[str] | None = None) -> int:
         args: Without the name of the program. Default: those of this process.
 
     Returns:
-        0: answered. 2: wrong input. 3: cannot be served. 4: unsolved, or a check failed.
+        0: answered. 2: wrong input. 3: cannot be served. 4: unsolved, or a check failed. 141: who
+        reads the answer stopped early.
     """
+    try:
+        return _run(args)
+    except (OSError, SystemExit) as error:
+        if not _pipe_closed(error):
+            raise
+        silence()
+        return PIPE_CLOSED
+
+
+def _pipe_closed(error: BaseException | None) -> bool:
+    """Return whether a closed pipe is behind an error: click and rich exit with 1 for it."""
+    while error is not None and not isinstance(error, BrokenPipeError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _run(args: Sequence[str] | None) -> int:
     import jax
 
     # Rates are compared to 1e-9; only the command line may set this for the whole process.
@@ -74,6 +101,8 @@ def main(args: Sequence[str] | None = None) -> int:
         return _say(_STOPPED, INTERRUPTED)
     except MemoryError:
         return _say("not enough memory. Narrow the endpoints with `--hosts`.", 3)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         where = f"'{error.filename}': " if error.filename else ""
         return _say(f"{where}{error.strerror or error}.", FabricError.exit_code)
@@ -106,10 +135,14 @@ def _usage(error: Exception) -> int:
         if message.strip():
             typer.echo(message, err=True)
         return FabricError.exit_code
+    for jargon, said in _SAID.items():
+        message = re.sub(jargon, said, message)
     hint = f" See `{context.command_path} --help`." if context is not None else ""
-    return _say(f"{message}{hint}", getattr(error, "exit_code", FabricError.exit_code))
+    end = "" if message.endswith((".", "?")) else "."
+    return _say(f"{message}{end}{hint}", getattr(error, "exit_code", FabricError.exit_code))
 
 
 def _say(message: str, code: int) -> int:
-    typer.echo(f"error: {message}", err=True)
+    # A message has a line for every fault.
+    typer.echo("\n".join(map(printable, f"error: {message}".split("\n"))), err=True)
     return code

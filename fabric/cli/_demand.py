@@ -3,6 +3,7 @@
 import fnmatch
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import Int
 
 from fabric import routing, traffic
-from fabric._errors import InfeasibleError, ModelError, some
+from fabric._errors import InfeasibleError, ModelError, joined, some
 from fabric._units import format_size
 from fabric.cli._output import known
 from fabric.cli._subject import Subject
@@ -23,6 +24,7 @@ INFINIBAND = ("ibnetdiscover",)
 AT_ONCE = "all flows run at once; sizes and starts do not enter the rates"
 # Flows, routes, the solver's layout and its evidence, as measured on two tiers.
 _BYTES_PER_ROW = 400
+_LARGEST_SEED = 2**64 - 1
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,13 @@ def choose(name: str | None, subject: Subject, seed: int | None, queue_pairs: in
     """Return the routing asked for, or the usual one of this kind of fabric."""
     flags = {"routing": name, "seed": seed, "queue-pairs": queue_pairs}
     given = frozenset(flag for flag, value in flags.items() if value is not None)
-    for flag, value, least in (("seed", seed, 0), ("queue-pairs", queue_pairs, 1)):
-        if value is not None and value < least:
-            message = f"`--{flag} {value}` needs a whole number from {least}."
+    for flag, value, least, most in (
+        ("seed", seed, 0, _LARGEST_SEED),
+        ("queue-pairs", queue_pairs, 1, float("inf")),
+    ):
+        if value is not None and not least <= value <= most:
+            upto = f" to {most:,}" if value > most else ""
+            message = f"`--{flag} {value}` needs a whole number from {least}{upto}."
             raise ModelError(message)
     if name is not None:
         known("--routing", name, list(routing.ROUTINGS))
@@ -101,12 +107,13 @@ def demand(
     columns: str | None,
     hosts: str | None,
     rule: Rule,
+    failed: Sequence[str] = (),
 ) -> Demand:
     """Return the flows that a command line asks for.
 
     Raises:
         ModelError: If not exactly one of pattern, flows and matrix is given, one is unknown or
-            wrong, fewer than two endpoints are left, or the work would not fit in memory.
+            wrong, there are fewer than two endpoints, or the work would not fit in memory.
         InfeasibleError: If too few endpoints are alive, or no flow of a file takes part.
     """
     given = [
@@ -126,25 +133,26 @@ def demand(
         raise ModelError(message)
     if pattern is not None:
         known("--pattern", pattern, list(traffic.PATTERNS))
-    chosen, lost = _endpoints(network, hosts)
+    asked = f"`--pattern {pattern}`" if pattern is not None else given[0]
+    chosen, lost = _endpoints(network, hosts, asked, failed)
     if pattern is not None:
         count = len(chosen) * (len(chosen) - 1) if pattern == "all-to-all" else len(chosen)
-        _afford(count * rule.queue_pairs, f"{pattern} among {len(chosen):,} endpoints")
+        _afford(count, rule.queue_pairs, f"{pattern} among {len(chosen):,} endpoints", pattern)
         made = traffic.PATTERNS[pattern](chosen, float("nan"), rule.seed)
         said = f"`--hosts {hosts}`" if hosts else "every node that sends and receives"
         ends = entry("endpoints", len(chosen), "user" if hosts else "assumed", said)
         return Demand(made, pattern, pattern, len(chosen), len(lost), 0, [ends])
     file = flows or matrix or Path()
     whole = _flow_file(flows, network, columns) if flows else traffic.read_matrix(file, network)
-    made = _among(whole, chosen, file.name)
-    _afford(made.n_flows * rule.queue_pairs, file.name)
+    made = _among(whole, chosen, file.name, hosts, failed, len(lost) > 0)
+    _afford(made.n_flows, rule.queue_pairs, file.name)
     named, taken = (np.union1d(each.src, each.dst) for each in (whole, made))
     said = f"ends of the flows of '{file.name}'" + (f" within `--hosts {hosts}`" if hosts else "")
     assumptions = [entry("endpoints", len(taken), "user", said)]
     if np.any(np.isfinite(made.size)) or np.any(np.asarray(made.start) > 0):
         assumptions.append(entry("timing", "at once", "assumed", AT_ONCE))
-    failed, left_out = int(np.isin(named, lost).sum()), whole.n_flows - made.n_flows
-    return Demand(made, file.name, None, len(taken), failed, left_out, assumptions)
+    out, left_out = int(np.isin(named, lost).sum()), whole.n_flows - made.n_flows
+    return Demand(made, file.name, None, len(taken), out, left_out, assumptions)
 
 
 def entry(name: str, value: Any, kind: str, source: str) -> dict[str, Any]:
@@ -174,27 +182,48 @@ def _flow_file(path: Path, network: Network, columns: str | None) -> Flows:
         raise ModelError(said.replace("`columns`:", "`--columns`:")) from None
 
 
-def _among(flows: Flows, chosen: Int[np.ndarray, " hosts"], file: str) -> Flows:
+def _among(
+    flows: Flows,
+    chosen: Int[np.ndarray, " hosts"],
+    file: str,
+    glob: str | None,
+    failed: Sequence[str],
+    any_lost: bool,
+) -> Flows:
     """Return the flows with both ends among the endpoints that take part."""
     kept = np.isin(flows.src, chosen) & np.isin(flows.dst, chosen)
     if kept.all():
         return flows
     if not kept.any():
+        steps = ["widen `--hosts`"] if glob is not None else []
+        steps += [_mend(failed)] if any_lost else []
+        said = ", or ".join(steps)
         message = (
             f"None of the {counted(flows.n_flows, 'flow')} of '{file}' has both ends among the "
-            f"{len(chosen):,} endpoints that take part. Widen `--hosts`, or take back a `--failed`."
+            f"{len(chosen):,} endpoints that take part. {said[0].upper()}{said[1:]}."
         )
         raise InfeasibleError(message)
     fields = ("src", "dst", "size", "weight", "cap", "start")
     return Flows(**{name: np.asarray(getattr(flows, name))[kept] for name in fields})
 
 
+def _mend(failed: Sequence[str]) -> str:
+    """Return what to do about endpoints without a live link."""
+    return "take back a `--failed`" if failed else "mend what the file says is not alive"
+
+
 def _endpoints(
-    network: Network, glob: str | None
+    network: Network, glob: str | None, asked: str, taken_out: Sequence[str]
 ) -> tuple[Int[np.ndarray, " hosts"], Int[np.ndarray, " failed"]]:
     """Return the endpoints that take part, and those that would, had they not failed."""
     labels = network.labels
     nodes = network.hosts if glob is None else _matching(network, network.hosts, glob)
+    if len(nodes) < 2:
+        message = (
+            f"{asked} needs two endpoints, but the fabric has {len(nodes)}. Give a fabric with "
+            f"more hosts."
+        )
+        raise ModelError(message)
     live = np.asarray(network.alive)
     wired = np.zeros(labels.n_nodes, bool)
     failed = np.zeros(labels.n_nodes, bool)
@@ -203,9 +232,10 @@ def _endpoints(
     # What was never wired stays in: routing names it as unreachable.
     lost = failed[nodes] & ~wired[nodes]
     if len(nodes) - lost.sum() < 2:
+        step = _mend(taken_out)
         message = (
-            f"{len(nodes) - lost.sum()} of {len(nodes):,} endpoints are alive; two are needed. "
-            f"Take back a `--failed`."
+            f"{asked} needs two endpoints, but {len(nodes) - lost.sum()} of {len(nodes):,} are "
+            f"alive. {step[0].upper()}{step[1:]}."
         )
         raise InfeasibleError(message)
     return nodes[~lost], nodes[lost]
@@ -231,15 +261,23 @@ def _matching(
     return nodes[hit]
 
 
-def _afford(rows: int, what: str) -> None:
+def _afford(n_flows: int, queue_pairs: int, what: str, pattern: str | None = None) -> None:
     """Raise before work that would not fit in memory."""
+    rows = n_flows * queue_pairs
     need, free = rows * _BYTES_PER_ROW, _free_memory()
     if need > free or rows > MOST_FLOWS:
         limit = f"{format_size(free)} is free" if need > free else f"{MOST_FLOWS:,} are the most"
+        most = int(min(free // _BYTES_PER_ROW, MOST_FLOWS)) // max(n_flows, 1)
+        if queue_pairs > 1 and most >= 1:
+            step = f"Lower `--queue-pairs {queue_pairs}` to {most:,} or less."
+        else:
+            steps = ["narrow the endpoints with `--hosts`"]
+            steps += ["use `--pattern permutation`"] if pattern == "all-to-all" else []
+            steps += ["lower `--queue-pairs`"] if queue_pairs > 1 else []
+            step = f"N{joined(steps)[1:]}."
         message = (
             f"{what} is {rows:,} flows and queue pairs, about {format_size(need)} of memory, but "
-            f"{limit}. Narrow the endpoints with `--hosts`, lower "
-            f"`--queue-pairs`, or use `--pattern permutation`."
+            f"{limit}. {step}"
         )
         raise ModelError(message)
 

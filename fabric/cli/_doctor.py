@@ -25,7 +25,7 @@ def doctor(format: Format = "text", output: Output = None) -> None:
     known("--format", format, FORMATS)
     check_output(output)
     answer = examine()
-    emit(answer, lambda: _text(answer), format, output)
+    emit(answer, _text, format, output)
     if not answer["ok"]:
         raise typer.Exit(UnsolvedError.exit_code)
 

@@ -11,7 +11,7 @@ def list_known(format: Format = "text", output: Output = None) -> None:
     known("--format", format, FORMATS)
     check_output(output)
     answer = _known()
-    emit(answer, lambda: _text(answer), format, output)
+    emit(answer, _text, format, output)
 
 
 def _known() -> dict[str, Any]:

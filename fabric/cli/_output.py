@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from fabric._errors import ModelError, nearest
+from fabric._errors import ModelError, nearest, printable
 from fabric.readers._files import save
 
 FORMATS = ("text", "json")
@@ -50,28 +50,27 @@ def check_output(output: Path | None) -> None:
 
 
 def emit(
-    answer: dict[str, Any], lines: Callable[[], list[str]], format: str, output: Path | None
+    answer: dict[str, Any],
+    lines: Callable[[dict[str, Any]], list[str]],
+    format: str,
+    output: Path | None,
 ) -> None:
     """Print or write an answer.
 
     Args:
         answer: For JSON.
-        lines: Makes the text for people.
+        lines: Makes the text for people, from the answer without control characters.
         format: "text" or "json".
         output: A file, or None for stdout.
     """
     if format == "json":
         text = [json.dumps(plain(answer), indent=2, allow_nan=False, ensure_ascii=False)]
     else:
-        text = lines()
+        text = lines(_printable(answer))
     if output is not None:
         write(output, lambda path: save(path, "\n".join(text) + "\n"))
         return
-    try:
-        _show(text, format)
-    except BrokenPipeError:
-        _silence()
-        raise typer.Exit(PIPE_CLOSED) from None
+    _show(text, format)
 
 
 def _show(text: list[str], format: str) -> None:
@@ -81,7 +80,7 @@ def _show(text: list[str], format: str) -> None:
         typer.echo("\n".join(text))
 
 
-def _silence() -> None:
+def silence() -> None:
     """Point stdout at nothing, or Python itself would complain about the pipe while it ends."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -118,6 +117,14 @@ def write(output: Path, save: Callable[[Path], object]) -> None:
     save(target)
     if mode is not None:
         target.chmod(mode)
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(item) for item in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def plain(value: Any) -> Any:

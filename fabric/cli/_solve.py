@@ -142,7 +142,7 @@ def solve(
     if tier is not None:
         network.labels.is_tier(tier)
     rule = _demand.choose(routing, subject, seed, queue_pairs)
-    asked = _demand.demand(network, pattern, flows, matrix, columns, hosts, rule)
+    asked = _demand.demand(network, pattern, flows, matrix, columns, hosts, rule, failed)
 
     start = time.monotonic()
     try:
@@ -169,7 +169,7 @@ def solve(
         )
     elif plug:
         note(f"`--plug` has no cable to try: {_no_cable(design)}")
-    emit(answer, lambda: text(answer, top), format, output)
+    emit(answer, lambda said: text(said, top), format, output)
 
 
 def _no_cable(design: UniformDesign | None) -> str:

@@ -103,6 +103,8 @@ def _found(text: str, given: dict[str, str]) -> Subject:
     # A folder that happens to be called like a builder is not meant.
     if text.strip() and _exists(path, file=fabric_name):
         return _read(path, given)
+    if text == "demo":
+        return _read(DEMO, given)
     if given:
         flags = ", ".join(f"`{_OPTIONS[name][0]}`" for name in given)
         if not fabric_name:
@@ -113,9 +115,6 @@ def _found(text: str, given: dict[str, str]) -> Subject:
                 f"capacity itself: `fat_tree:k=8,capacity=400Gb/s`."
             )
         raise ModelError(message)
-    if text == "demo":
-        reading = readers.read(DEMO)
-        return Subject(reading.network, reading)
     if fabric_name:
         return Subject(topologies.build(text), None)
     word = text.partition(":")[0]

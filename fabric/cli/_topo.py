@@ -64,7 +64,7 @@ def topo(
         return
     answer = readers.summary(subject.reading or subject.network)
     answer["bill_of_materials"] = _materials(subject.network)
-    emit(answer, lambda: _text(answer, subject), format, output)
+    emit(answer, lambda said: _text(said, subject), format, output)
 
 
 def _export(network: Network, export: str, output: Path) -> None:

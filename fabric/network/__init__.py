@@ -2,6 +2,8 @@
 
 from fabric.network._blueprint import Blueprint as Blueprint, names_of as names_of
 from fabric.network._checks import (
+    cost_array as cost_array,
+    frozen as frozen,
     index_array as index_array,
     is_whole as is_whole,
     whole as whole,

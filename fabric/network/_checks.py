@@ -229,15 +229,80 @@ def items_of(
 
 
 def read_only(values: T) -> T:
-    """Return a NumPy array as a view that refuses writes; anything else as it is.
+    """Return a NumPy array that nobody writes to, a copy where somebody could; else `values`.
 
-    The flag of the array itself stays: it may be the caller's.
+    A read-only view of memory that its owner may still write to is copied too.
     """
-    if isinstance(values, np.ndarray) and values.flags.writeable:
-        view = values.view()
-        view.setflags(write=False)
-        return view
+    if not isinstance(values, np.ndarray) or _is_sealed(values):
+        return values
+    return frozen(values.copy())
+
+
+def frozen(values: np.ndarray) -> Any:
+    """Return an array that this package has just made, and owns, made read-only in place."""
+    values.flags.writeable = False
     return values
+
+
+def _is_sealed(array: np.ndarray) -> bool:
+    base: object = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return False
+        base = base.base
+    return base is None or isinstance(base, bytes)
+
+
+def is_cost(value: object) -> TypeGuard[int]:
+    """Return whether a value is a routing cost: a whole number from 1 within 32 bits.
+
+    Examples:
+        >>> [is_cost(x) for x in (1, 2.0, 0, 1.5, 2**31)]
+        [True, True, False, False, False]
+    """
+    return is_whole(value) and bool(1 <= value <= INT32_MAX)
+
+
+def cost_array(
+    where: str,
+    values: object,
+    faults: list[str] | None = None,
+    name: Callable[[int], str] = "link {}".format,
+) -> Int[np.ndarray, "..."]:
+    """Return routing costs as a new int32 array; see `is_cost` for what is one.
+
+    Args:
+        where: The argument as the caller wrote it.
+        values: Numbers.
+        faults: Where a fault goes, and ones come back. Default: raise it.
+        name: What a link is called.
+
+    Raises:
+        ModelError: If a value is no routing cost, and `faults` is not given.
+
+    Examples:
+        >>> cost_array("routing_cost", [1.0, 3.0])
+        array([1, 3], dtype=int32)
+    """
+    found: list[str] = []
+    array = _array(where, values, found)
+    rule = f"`{where}` needs whole numbers from 1 to {INT32_MAX:,}"
+    if array.dtype.kind == "O":
+        good = np.array([is_cost(value) for value in array.ravel()], bool)
+    elif array.dtype.kind in "iuf":
+        good = ((array >= 1) & (array <= INT32_MAX) & (array == np.floor(array))).ravel()
+    else:
+        good = np.ones(array.size, bool)
+        found.append(f"{rule}, but got {array.dtype}.")
+    if len(bad := np.flatnonzero(~good)):
+        found.append(
+            f"{rule}, but {len(bad):,} of {len(good):,} links have others: "
+            f"{some(bad.tolist(), name=name)} (the first is {_plain(array.ravel()[bad[0]])!r})."
+        )
+    if found:
+        _give(found, faults)
+        return np.ones(array.shape, np.int32)
+    return array.astype(np.int32)
 
 
 def capacity_faults(

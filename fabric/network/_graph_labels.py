@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from fabric._errors import some
-from fabric.network._checks import INT32_MAX, is_whole
+from fabric.network._checks import INT32_MAX, is_cost
 
 NODE_KEYS = frozenset({"id", "name", "kind", "endpoint", "forwards"})
 """Attributes of nodes that are read; all others become tags or are dropped."""
@@ -124,6 +124,40 @@ def cables(
     return np.array(cable, np.int32), sum(number is not None for number in given)
 
 
+def repeat_faults(
+    rows: Sequence[Row],
+    a: Int[np.ndarray, " links"],
+    b: Int[np.ndarray, " links"],
+    name: Callable[[int], str],
+) -> list[str]:
+    """Return faults of numbers `cable` and `link` that more links have than can."""
+    faults: list[str] = []
+    times = Counter(row["link"] for row in rows if _is_integer(row.get("link")))
+    if twice := [number for number, n in times.items() if n > 1]:
+        faults.append(
+            f"`link` numbers each link once, but {len(twice):,} numbers repeat: {some(twice)}. "
+            f"Number duplicated edges anew, or leave `link` out."
+        )
+    links: dict[int, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        if _is_integer(row.get("cable")):
+            links[row["cable"]].append(i)
+    ends = lambda i: (int(a[i]), int(b[i]))
+    odd = [
+        number
+        for number, of in links.items()
+        if len(of) > 2 or (len(of) == 2 and ends(of[0]) != ends(of[1])[::-1])
+    ]
+    if odd:
+        said = lambda number: f"{number}: {', '.join(map(name, links[number][:3]))}"
+        faults.append(
+            f"`cable` numbers the two directions of a cable alike, but {len(odd):,} numbers are "
+            f"on other links too: {some(odd, name=said)}. Give every cable a number of its own, "
+            f"or leave `cable` out."
+        )
+    return faults
+
+
 def edge_ports(rows: Sequence[Row]) -> tuple[list[Int[np.ndarray, " edges"]], dict[str, int]]:
     """Return the ports at both ends of every edge, 0 where unknown, and how many were no number."""
     ports: list[np.ndarray] = []
@@ -150,7 +184,7 @@ def whole_cost(row: Row, key: str, name: str, faults: list[str]) -> int:
     value = row.get(key)
     if value is None:
         return 1
-    if is_whole(value) and 1 <= value <= INT32_MAX:
+    if is_cost(value):
         return int(value)
     faults.append(
         f"`{key}` of {name} needs a whole number from 1 to {INT32_MAX:,}, but got {value!r}."

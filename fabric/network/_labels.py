@@ -10,18 +10,23 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import SupportsIndex, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from fabric._errors import ModelError, nearest
+from fabric.network._checks import read_only
 
 ENDPOINT_KINDS = ("gpu", "nic", "host")
 """Kinds that send and receive and never carry the traffic of others; finest first."""
 
 SERVICE_KINDS = ("aggregation-node",)
 """Kinds that hang on a switch but are no endpoint of a workload."""
+
+_ARRAYS = (
+    "kind_of", "src", "dst", "tier_of", "cable_of", "src_port", "dst_port", "endpoint", "forwards"
+)  # fmt: skip
 
 
 def _by_kind() -> Bool[np.ndarray, " nodes"]:
@@ -87,7 +92,8 @@ class Labels:
 
     Endpoint and forwarding default by kind: the finest of gpu, nic and host that occurs sends
     and receives; none of these forwards. Where no such kind occurs (a wide-area graph), every
-    node does both.
+    node does both. Arrays are copied unless they are read-only already, and refuse writes: networks
+    share their labels.
     """
 
     kinds: tuple[str, ...]
@@ -114,6 +120,17 @@ class Labels:
             object.__setattr__(self, "endpoint", endpoint)
         if not len(self.forwards):
             object.__setattr__(self, "forwards", ~self.is_kind(*passive))
+        self._freeze()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._freeze()  # copies and pickles of arrays come back writeable
+
+    def _freeze(self) -> None:
+        for name in _ARRAYS:
+            object.__setattr__(self, name, read_only(getattr(self, name)))
+        tags = {tag: read_only(values) for tag, values in self.tags.items()}
+        object.__setattr__(self, "tags", tags)
 
     @property
     def n_nodes(self) -> int:

@@ -10,10 +10,9 @@ from jaxtyping import Int
 from fabric._errors import ModelError, raise_faults, some
 from fabric._typing import AnyArray, LinkBools, LinkFloats, LinkInts
 from fabric.network._checks import (
-    INT32_MAX,
     capacity_faults,
+    cost_array,
     float_array,
-    index_array,
     items_of,
     read_only,
 )
@@ -21,6 +20,9 @@ from fabric.network._labels import Labels
 
 if TYPE_CHECKING:
     import networkx as nx
+
+
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 class Network(eqx.Module):
@@ -36,7 +38,10 @@ class Network(eqx.Module):
         routing_cost: (links,), whole numbers from 1. Traced. Default 1. Routing minimises its sum.
 
     Names, kinds, tiers and the ends of links are in `labels`, outside the pytree: a network that
-    comes back out of a JAX transformation has lost them.
+    comes back out of a JAX transformation, `eqx.tree_at` or `dataclasses.replace` has lost them.
+    `with_capacity`, `with_alive` and `without` keep them.
+
+    NumPy arrays are copied unless they are read-only already, and refuse writes.
 
     Examples:
         >>> net = Network([50e9, 25e9])
@@ -66,10 +71,16 @@ class Network(eqx.Module):
         cost = np.ones(shape, np.int32) if routing_cost is None else routing_cost
         self.latency = read_only(_floats("Network(latency)", latency, faults, kind))
         self.alive = read_only(alive if _is_array(alive) else np.asarray(alive))
-        self.routing_cost = read_only(_ints("Network(routing_cost)", cost, faults))
-        raise_faults(faults or _shape_faults(capacity, self.latency, self.alive, self.routing_cost))
+        self.routing_cost = read_only(_costs("Network(routing_cost)", cost, faults, labels))
+        arrays = (capacity, self.latency, self.alive, self.routing_cost)
+        raise_faults(faults or _shape_faults(*arrays, labels))
         # No field: flattening drops it, so names never reach a compiled program or its cache key.
         object.__setattr__(self, "_labels", labels)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Copies and pickles of arrays come back writeable.
+        for name, value in state.items():
+            object.__setattr__(self, name, read_only(value))
 
     @classmethod
     def from_capacity(cls, capacity: AnyArray | Sequence[float], **arrays: Any) -> "Network":
@@ -88,19 +99,19 @@ class Network(eqx.Module):
             >>> Network.from_capacity([10.0, 4.0]).n_links
             2
         """
+        faults: list[str] = []
+        if (cost := arrays.get("routing_cost")) is not None:
+            cost = cost_array("Network.from_capacity(routing_cost)", cost, faults)
+            arrays["routing_cost"] = cost
         network = cls(float_array("Network.from_capacity(capacity)", capacity), **arrays)
         where, name = "Network.from_capacity(...)", network.link_name
-        latency, cost = np.asarray(network.latency), np.asarray(network.routing_cost)
-        faults = capacity_faults(where, np.asarray(network.capacity), name)
-        for what, good in (
-            ("a finite `latency` of 0 or more", np.isfinite(latency) & (latency >= 0)),
-            (f"a `routing_cost` from 1 to {INT32_MAX:,}", (cost >= 1) & (cost <= INT32_MAX)),
-        ):
-            if len(bad := np.flatnonzero(~good)):
-                faults.append(
-                    f"`{where}` needs {what} on every link, but {len(bad):,} of {len(good):,} "
-                    f"links have another: {some(bad.tolist(), name=name)}."
-                )
+        latency = np.asarray(network.latency)
+        faults += capacity_faults(where, np.asarray(network.capacity), name)
+        if len(bad := np.flatnonzero(~(np.isfinite(latency) & (latency >= 0)))):
+            faults.append(
+                f"`{where}` needs a finite `latency` of 0 or more on every link, but {len(bad):,} "
+                f"of {len(latency):,} links have another: {some(bad.tolist(), name=name)}."
+            )
         raise_faults(faults)
         return network
 
@@ -151,8 +162,10 @@ class Network(eqx.Module):
         """Names, kinds, tiers and ends; an error where this network has none."""
         if (labels := self.__dict__.get("_labels")) is None:
             message = (
-                "This network has no labels: it was made from bare capacities or came out of a "
-                "JAX transformation. Use the network that a builder or a reader returned."
+                "This network has no labels: it was made from bare capacities, came out of a JAX "
+                "transformation, or was changed by `dataclasses.replace` or `eqx.tree_at`, which "
+                "drop them. Use the network that a builder or a reader returned, and change it "
+                "with `net.with_capacity(...)` or `net.with_alive(...)`."
             )
             raise ModelError(message)
         return labels
@@ -247,16 +260,53 @@ def _floats(
 ) -> AnyArray:
     if not _is_array(values):
         return float_array(name, values, faults=faults).astype(kind)
-    integers = np.issubdtype(np.dtype(values.dtype), np.integer)
-    return values.astype(kind) if integers else values
+    given = _dtype(values)
+    if given is not None and given.kind in "iu":
+        return values.astype(kind)
+    if given is not None and given in _FLOATS:  # None would equal float64
+        return values
+    masked = isinstance(values, np.ma.MaskedArray)
+    said = "a masked array" if masked else str(values.dtype)
+    fix = "`.filled(...)`" if masked else "`.astype('float64')`"
+    faults.append(f"`{name}` needs float32, float64 or integers, but got {said}. Use {fix}.")
+    return np.zeros(values.shape, np.float64)
 
 
-def _ints(name: str, values: AnyArray | Sequence[int], faults: list[str]) -> AnyArray:
-    return values if _is_array(values) else index_array(name, values, faults)
+def _costs(
+    name: str, values: AnyArray | Sequence[int], faults: list[str], labels: Labels | None
+) -> AnyArray:
+    """Return routing costs; values on a device are seen only where their type is no integer."""
+    if isinstance(values, np.ma.MaskedArray):
+        faults.append(f"`{name}` needs whole numbers, but got a masked array. Use `.filled(...)`.")
+        return np.ones(values.shape, np.int32)
+    known = labels is not None and np.shape(values) == (labels.n_links,)
+    link_name = labels.link_name if labels is not None and known else "link {}".format
+    if not _is_array(values) or isinstance(values, np.ndarray):
+        return cost_array(name, values, faults, link_name)
+    if (given := _dtype(values)) is not None and given.kind in "iu":
+        return values
+    if _is_traced(values):
+        faults.append(f"`{name}` needs integers inside a transformation, but got {values.dtype}.")
+        return np.ones(values.shape, np.int32)
+    return cost_array(name, values, faults, link_name)
+
+
+def _dtype(values: AnyArray) -> np.dtype | None:
+    """Return the type of an array, or None where it is masked or of a type unknown to NumPy."""
+    try:
+        return None if isinstance(values, np.ma.MaskedArray) else np.dtype(values.dtype)
+    except TypeError:
+        return None
+
+
+def _is_traced(values: object) -> bool:
+    import jax.core
+
+    return isinstance(values, jax.core.Tracer)
 
 
 def _shape_faults(
-    capacity: AnyArray, latency: AnyArray, alive: AnyArray, cost: AnyArray
+    capacity: AnyArray, latency: AnyArray, alive: AnyArray, cost: AnyArray, labels: Labels | None
 ) -> list[str]:
     if len(capacity.shape) != 1:
         return [f"`Network(capacity)` needs one value per link, but has shape {capacity.shape}."]
@@ -266,7 +316,14 @@ def _shape_faults(
         for name, values in (("latency", latency), ("alive", alive), ("routing_cost", cost))
         if values.shape != capacity.shape
     ]
-    if alive.dtype != np.bool_:
+    if labels is not None and labels.n_links != capacity.shape[0]:
+        faults.append(
+            f"`Network(labels)` describe {labels.n_links:,} links, but `Network(capacity)` has "
+            f"{capacity.shape[0]:,}. Use `labels.keep_links(kept)`, or labels of these links."
+        )
+    if isinstance(alive, np.ma.MaskedArray):
+        faults.append("`Network(alive)` is a masked array. Use `.filled(False)`.")
+    elif alive.dtype != np.bool_:
         faults.append(
             f"`Network(alive)` needs true and false, but got {alive.dtype}. A link that carries "
             f"less has a lower `capacity`."

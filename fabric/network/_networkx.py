@@ -11,6 +11,7 @@ import numpy as np
 from fabric._errors import ModelError, raise_faults, some
 from fabric._units import parse_rate, parse_time
 from fabric.network import _graph_labels as read
+from fabric.network._checks import cost_array
 from fabric.network._labels import Labels
 from fabric.network._network import Network
 
@@ -61,6 +62,7 @@ def from_networkx(
     if directed:
         pick, src, dst, src_port, dst_port = np.arange(len(edges)), a, b, a_port, b_port
         cable, unused = read.cables(rows, a, b)
+        faults += read.repeat_faults(rows, a, b, lambda i: _edge_name(edges[i]))
         if unused:
             faults.append(_not_whole("cable", unused, len(edges), "every edge or none"))
     else:
@@ -106,6 +108,7 @@ def to_networkx(network: Network) -> "nx.MultiDiGraph[str]":
             forwards=bool(labels.forwards[node]),
         )
     capacity, latency = np.asarray(network.capacity), np.asarray(network.latency)
+    costs = cost_array("network.routing_cost", network.routing_cost, name=network.link_name)
     for link in range(network.n_links):
         ports = {}
         if labels.src_port is not None and labels.dst_port is not None:
@@ -117,7 +120,7 @@ def to_networkx(network: Network) -> "nx.MultiDiGraph[str]":
             link=link,
             capacity=float(capacity[link]),
             latency=float(latency[link]),
-            routing_cost=int(network.routing_cost[link]),
+            routing_cost=int(costs[link]),
             alive=bool(network.alive[link]),
             tier=labels.tiers[labels.tier_of[link]],
             cable=int(labels.cable_of[link]),

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fabric._errors import ModelError
+from fabric.network._checks import cost_array
 from fabric.network._network import Network
 from fabric.network._routes import Routes, _padded
 
@@ -35,8 +36,9 @@ def place(
         dtype: "float32" or "float64". Default: that of `network.capacity`.
 
     Raises:
-        ModelError: If the two count links differently, a pad is too small, or `dtype` is no
-            floating-point type. Float64 is cast to float32, with one warning, where x64 is off.
+        ModelError: If the two count links differently, a pad is too small, a routing cost is no
+            whole number, or `dtype` is neither "float32" nor "float64". Float64 is cast to
+            float32, with one warning, where x64 is off.
 
     Examples:
         >>> net, routes = place(Network([10.0]), Routes.from_paths([[0]], 1), pad_hops=8)
@@ -44,13 +46,10 @@ def place(
         [0, 1, 1, 1, 1, 1, 1, 1]
     """
     check_link_counts(network, routes, "place")
-    wanted = np.dtype(network.capacity.dtype if dtype is None else dtype)
-    if not jnp.issubdtype(wanted, jnp.floating):
-        message = (
-            f"`place(dtype='{wanted}')` is no floating-point type. Use 'float32' or 'float64'."
-        )
-        raise ModelError(message)
-    kind = canonical(wanted)
+    kind = canonical(_floating(network.capacity.dtype if dtype is None else dtype))
+    cost = network.routing_cost
+    if not is_traced(cost) and not jnp.issubdtype(cost.dtype, jnp.integer):
+        cost = cost_array("network.routing_cost", cost, name=network.link_name)
     floats = lambda values: jnp.asarray(values, kind)
     ints = lambda values: jnp.asarray(values, jnp.int32)
     flow, bundle, use = _padded(
@@ -72,7 +71,7 @@ def place(
     ).with_rule(**routes.rule)  # fmt: skip
     on_device = Network(
         floats(network.capacity), floats(network.latency), jnp.asarray(network.alive, bool),
-        ints(network.routing_cost), labels=network.labels if network.has_labels else None,
+        ints(cost), labels=network.labels if network.has_labels else None,
     )  # fmt: skip
     return on_device, placed
 
@@ -105,6 +104,20 @@ def canonical(dtype: np.dtype) -> np.dtype:
             stacklevel=_callers_level(),
         )
     return kind
+
+
+def _floating(dtype: object) -> np.dtype:
+    try:
+        wanted = np.dtype(dtype)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    except TypeError:
+        wanted = np.dtype(object)
+    if wanted not in (np.dtype(np.float32), np.dtype(np.float64)):
+        message = (
+            f"`place(dtype={str(dtype)!r})` is no floating-point type that solvers take. Use "
+            f"'float32' or 'float64'."
+        )
+        raise ModelError(message)
+    return wanted
 
 
 def _callers_level() -> int:

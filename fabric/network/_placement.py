@@ -30,7 +30,9 @@ class Placement(eqx.Module):
     endpoint_of: Int[np.ndarray, " ranks"]
 
     def __init__(self, endpoint_of: AnyArray | Iterable[int]):
-        given = endpoint_of if hasattr(endpoint_of, "dtype") else list(endpoint_of)
+        given = endpoint_of
+        if isinstance(given, Iterable) and not hasattr(given, "dtype"):
+            given = list(given)
         nodes = index_array("Placement(endpoint_of)", given)
         if np.any(nodes < 0):
             message = (

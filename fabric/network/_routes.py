@@ -13,6 +13,7 @@ from fabric._typing import AnyArray, FlowFloats, FlowInts
 from fabric.network._checks import (
     INT32_MAX,
     float_array,
+    frozen,
     index_array,
     number_faults,
     read_only,
@@ -46,6 +47,7 @@ class Routes(eqx.Module):
 
     Use `from_paths`, `from_csr` or `from_bundles`, which check and copy values. NumPy arrays of
     hops and parts refuse writes, since solvers keep layouts derived from them: make new routes.
+    The constructor copies such arrays unless they are read-only already.
 
     Examples:
         >>> Routes.from_paths([[0, 1], [0]], n_links=2).hop_bundle.tolist()
@@ -68,6 +70,14 @@ class Routes(eqx.Module):
     def __post_init__(self):
         self._freeze()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_plans", "_row_is_flow")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+        self._freeze()  # copies and pickles of arrays come back writeable
+
     @property
     def n_flows(self) -> int:
         """Number of rows: flows, or queue pairs of flows."""
@@ -82,6 +92,17 @@ class Routes(eqx.Module):
     def n_parts(self) -> int:
         """Number of (bundle, link) entries, padding included; 0 when bundles are links."""
         return self.part_link.shape[0]
+
+    @property
+    def row_is_flow(self) -> bool:
+        """Whether every row is the flow of its number; false where `flow_of` is traced."""
+        if "_row_is_flow" not in self.__dict__:
+            self._freeze()
+            if self.n_pairs != self.n_flows or _is_traced(self.flow_of):
+                return False
+            own = np.array_equal(np.asarray(self.flow_of), np.arange(self.n_flows))
+            object.__setattr__(self, "_row_is_flow", own)
+        return self.__dict__["_row_is_flow"]
 
     @property
     def rule(self) -> dict[str, object]:
@@ -178,12 +199,12 @@ class Routes(eqx.Module):
             >>> Routes.from_paths([[0, 1]], n_links=2, usage=[[1.0, 0.5]]).hop_use.tolist()
             [1.0, 0.5]
         """
-        rows = [list(path) for path in paths]
+        rows = _lists("paths", paths)
         ptr = np.cumsum([0, *map(len, rows)], dtype=np.int64)
         flat = index_array("paths", [link for row in rows for link in row])
         used = None
         if usage is not None:
-            uses = [list(use) for use in usage]
+            uses = _lists("usage", usage)
             pairs = zip(uses, rows, strict=False)
             uneven = [i for i, (use, row) in enumerate(pairs) if len(use) != len(row)]
             found = [f"has {len(uses):,} rows for {len(rows):,} paths"] * (len(uses) != len(rows))
@@ -299,6 +320,9 @@ class Routes(eqx.Module):
             "pad_parts", None if one_level else pad_parts,
             (p_bundle, n_bundles), (p_link, n_links), (p_use, 0.0),
         )  # fmt: skip
+        flow, bundle, use, p_bundle, p_link, p_use, rows = map(
+            frozen, (flow, bundle, use, p_bundle, p_link, p_use, rows)
+        )
         return cls(
             flow, bundle, use, p_bundle, p_link, p_use, weight, cap, rows,
             n_links=n_links, n_bundles=n_bundles, n_pairs=int(rows.max(initial=-1)) + 1,
@@ -311,17 +335,42 @@ class Routes(eqx.Module):
             rates: (flows,) one per row, byte/s.
 
         Returns:
-            (pairs,), byte/s; `rates` itself where no flow was split.
+            (pairs,), byte/s, 0 for a flow without a row; `rates` itself where row i is flow i.
+
+        Raises:
+            ModelError: If there is not one rate per row.
 
         Differentiable in `rates`.
         """
-        if self.n_pairs == self.n_flows:
+        if np.shape(rates) != (self.n_flows,):
+            message = (
+                f"`per_flow(rates)` needs one rate for each of {self.n_flows:,} rows, but got "
+                f"shape {np.shape(rates)}."
+            )
+            raise ModelError(message)
+        if self.row_is_flow:
             return rates
         if isinstance(rates, np.ndarray):
             return np.bincount(np.asarray(self.flow_of), rates, minlength=self.n_pairs)
         import jax
 
         return jax.ops.segment_sum(rates, self.flow_of, self.n_pairs)
+
+
+def _is_traced(values: AnyArray) -> bool:
+    if isinstance(values, np.ndarray):
+        return False
+    import jax.core
+
+    return isinstance(values, jax.core.Tracer)
+
+
+def _lists(name: str, rows: Iterable[Iterable[Any]]) -> list[list[Any]]:
+    try:
+        return [list(row) for row in rows]
+    except TypeError as error:
+        message = f"`{name}` needs a list per flow, such as [[0, 1], [0]], but {error}."
+        raise ModelError(message) from None
 
 
 def _index_faults(name: str, index: np.ndarray, n: int, what: str) -> list[str]:

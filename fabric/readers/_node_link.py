@@ -233,6 +233,7 @@ def _labels(
     a, b = ends.T
     if directed:
         pick, src, dst, src_port, dst_port = np.arange(len(edges)), a, b, near, far
+        faults += attributes.repeat_faults(edges, a, b, lambda i: f"{ids[a[i]]}->{ids[b[i]]}")
         cable, unused_cables = attributes.cables(edges, a, b)
     else:
         pick = cable = np.repeat(np.arange(len(edges), dtype=np.int32), 2)

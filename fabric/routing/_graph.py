@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from fabric._errors import InfeasibleError, ModelError, raise_faults, some
-from fabric.network import Flows, Network, names_of
+from fabric.network import Flows, Network, cost_array, names_of
 
 BLOCK = 512
 """Targets whose distances are held at a time: one bit of 8 words each."""
@@ -256,15 +256,7 @@ def graph_and_targets(
 
 
 def _costs(network: Network) -> Int[np.ndarray, " links"]:
-    cost = np.asarray(network.routing_cost)
-    bad = np.flatnonzero(~((cost >= 1) & (cost <= np.iinfo(np.int32).max)))
-    if len(bad):
-        message = (
-            f"`network.routing_cost` needs whole numbers from 1 to {2**31 - 1:,}, but {len(bad):,} "
-            f"of {len(cost):,} links have others: {some(bad.tolist(), name=network.link_name)}."
-        )
-        raise ModelError(message)
-    cost = cost.astype(np.int32)
+    cost = cost_array("network.routing_cost", network.routing_cost, name=network.link_name)
     step = np.gcd.reduce(cost) if len(cost) else 1
     return cost // step
 

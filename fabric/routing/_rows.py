@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-from fabric.network import Flows, Routes
+from fabric.network import Flows, Routes, frozen
 
 Piece = tuple[int, int, np.ndarray]
 """Rows `begun` to `stop`, in the order they were walked, and their hops, row after row."""
@@ -45,7 +45,7 @@ def routes_from(
     n_rows = flows.n_flows * pairs
     each = 1 if len(length) == flows.n_flows else pairs
     ptr = np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
-    hop_flow, hop_bundle = np.empty((2, int(ptr[-1])), np.int32)
+    hop_flow, hop_bundle = np.empty(int(ptr[-1]), np.int32), np.empty(int(ptr[-1]), np.int32)
     for begun, stop, chunk in pieces:
         scatter_rows(order, each, begun, stop, ptr, chunk, hop_flow, hop_bundle)
     if each != pairs:
@@ -56,9 +56,10 @@ def routes_from(
     none = np.empty(0, np.int32)
     part_bundle, part_link, part_use = parts or (none, none, np.empty(0))
     return Routes(
-        hop_flow, hop_bundle, np.ones(len(hop_flow)), part_bundle, part_link, part_use,
+        frozen(hop_flow), frozen(hop_bundle), frozen(np.ones(len(hop_flow))),
+        frozen(part_bundle), frozen(part_link), frozen(part_use),
         np.repeat(np.asarray(flows.weight, np.float64) / pairs, pairs),
         np.repeat(np.asarray(flows.cap, np.float64) / pairs, pairs),
-        np.repeat(np.arange(flows.n_flows, dtype=np.int32), pairs),
+        frozen(np.repeat(np.arange(flows.n_flows, dtype=np.int32), pairs)),
         n_links=n_links, n_bundles=n_bundles, n_pairs=flows.n_flows,
     )  # fmt: skip

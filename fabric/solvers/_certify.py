@@ -3,9 +3,12 @@
 import numpy as np
 from jaxtyping import Float
 
-from fabric._typing import FlowFloats
+from fabric._errors import ModelError, raise_faults
+from fabric._typing import PerFlow
 from fabric.kernels._local_rounds import Usage
 from fabric.network import Network, Routes, check_link_counts
+from fabric.network._checks import capacity_faults
+from fabric.solvers._inputs import flow_faults, per_flow
 from fabric.solvers._plan import plain_array
 from fabric.solvers._solution import RateSolution
 
@@ -15,8 +18,8 @@ def certify(
     routes: Routes,
     solution: RateSolution,
     *,
-    weights: FlowFloats | None = None,
-    caps: FlowFloats | None = None,
+    weights: PerFlow | None = None,
+    caps: PerFlow | None = None,
 ) -> float:
     """Return the largest relative violation of max-min fairness; 0 is exact.
 
@@ -38,6 +41,10 @@ def certify(
         negative or not finite, or if a link of capacity 0 carries load. At most 1e-9 is expected
         of float64 and 5e-6 of float32.
 
+    Raises:
+        ModelError: If the solution has another number of flows than the routes, or a weight, cap
+            or capacity is out of range.
+
     Cost: O(hops + parts + flows); host only, not differentiable.
 
     Examples:
@@ -53,11 +60,22 @@ def certify(
 
     check_link_counts(network, routes, "certify")
     rate = np.asarray(solution.rates, np.float64)
+    bottleneck = plain_array(solution.bottleneck, np.int32)
+    if len(rate) != routes.n_flows or len(bottleneck) != routes.n_flows:
+        message = (
+            f"`certify` was given a solution of {len(rate):,} flows and routes of "
+            f"{routes.n_flows:,}. Give the routes that were solved."
+        )
+        raise ModelError(message)
+    weights = per_flow("weights", weights, routes.weight, routes, "certify")
+    caps = per_flow("caps", caps, routes.cap, routes, "certify")
+    weight, cap = plain_array(weights, np.float64), plain_array(caps, np.float64)
+    capacity = np.asarray(network.capacity)
+    raise_faults(
+        capacity_faults("Network(capacity)", capacity, network.link_name) + flow_faults(weight, cap)
+    )
     if not np.all(np.isfinite(rate) & (rate >= 0)):
         return float("inf")
-    bottleneck = np.asarray(solution.bottleneck)
-    weight = np.asarray(routes.weight if weights is None else weights, np.float64)
-    cap = np.asarray(routes.cap if caps is None else caps, np.float64)
     capacity = live_capacity(network)
     level = rate / weight
     arrays = usage_arrays(routes)

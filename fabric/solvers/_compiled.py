@@ -82,6 +82,12 @@ def structure(
         saturated = used & np.append(full, False)[plan.class_of]
         saturated &= np.append(load, 0.0)[plan.class_of] >= capacity * (1 - NEAR["float64"])
         saturated[class_link[full]] = True
+        # The others of a class are rivals of its smallest link.
+        other = used.copy()
+        other[class_link] = False
+        left = capacity[other] - load[plan.class_of[other]]
+        gaps = np.divide(left, capacity[other], out=np.zeros(len(left)), where=capacity[other] > 0)
+        margin = max(min(margin, gaps.min(initial=1.0)), 0.0)
     spread = lambda values: _spread(values, class_link, n_links)
     return Structure(
         level=level,

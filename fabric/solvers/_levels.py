@@ -17,10 +17,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fabric._errors import ModelError
 from fabric._typing import AnyArray, FlowFloats, LinkFloats
 from fabric.kernels._local_rounds import Ends, Filling, Usage
 from fabric.kernels._structure import at_bottleneck
+from fabric.network._checks import wholes
 from fabric.solvers._cores import Core
+from fabric.solvers._only_by_rule import only_by_rule
+
+AT_ONCE = 20_000_000
+"""Entries of all samples of a mean together up to which they are taken side by side."""
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -39,7 +45,7 @@ def levels(
     Derivatives: Forward and reverse, any order, in capacity, weight, cap and both uses; at a tie
         those of the structure that the fixed priority of links selects.
     """
-    return core.fill(capacity, weight, cap, usage)
+    return core.fill(*jax.tree.map(only_by_rule, (capacity, weight, cap, usage)))
 
 
 def _rule(core: Core, primals: Any, tangents: Any) -> tuple[Filling, Filling]:
@@ -127,6 +133,13 @@ class Mean:
     sigma: float | None = None
     seed: int = 0
 
+    def __post_init__(self):
+        wholes(1, samples=self.samples)
+        wholes(0, seed=self.seed)
+        if self.sigma is not None and not 0 < self.sigma < 1:
+            message = f"`Mean(sigma=...)` needs a number between 0 and 1, but got {self.sigma!r}."
+            raise ModelError(message)
+
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def mean_levels(
@@ -138,14 +151,14 @@ def mean_levels(
     usage: Usage,
 ) -> Filling:
     """Return the filled state, with the average derivative over jittered capacities."""
-    return core.fill(capacity, weight, cap, usage)
+    return core.fill(*jax.tree.map(only_by_rule, (capacity, weight, cap, usage)))
 
 
 def _mean_rule(core: Core, mean: Mean, primals: Any, tangents: Any) -> tuple[Filling, Filling]:
     capacity, weight, cap, usage = primals
     out = mean_levels(core, mean, capacity, weight, cap, usage)
     kind = capacity.dtype
-    sigma = mean.sigma or (1e-6 if kind == jnp.float64 else 1e-3)
+    sigma = mean.sigma if mean.sigma is not None else (1e-6 if kind == jnp.float64 else 1e-3)
 
     def of_sample(key: AnyArray) -> FlowFloats:
         jitter = jnp.exp(jnp.asarray(sigma, kind) * jax.random.normal(key, capacity.shape, kind))
@@ -153,6 +166,9 @@ def _mean_rule(core: Core, mean: Mean, primals: Any, tangents: Any) -> tuple[Fil
         return _rule(core, moved, tangents)[1].level
 
     keys = jax.random.split(jax.random.key(mean.seed), mean.samples)
+    entries = sum(x.size for x in jax.tree.leaves(primals))
+    if mean.samples * entries <= AT_ONCE:
+        return out, _tangent_of(out, jax.vmap(of_sample)(keys).mean(0))
     total = jax.lax.scan(
         lambda sum_, key: (sum_ + of_sample(key), None), jnp.zeros_like(out.level), keys
     )[0]

@@ -10,13 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fabric._errors import ModelError, UnsolvedError, nearest, raise_faults
-from fabric._typing import AnyArray, FlowFloats
+from fabric._typing import AnyArray, FlowFloats, PerFlow
 from fabric.kernels._local_rounds import Usage
 from fabric.network import Network, Routes, canonical, check_link_counts, is_traced, place
-from fabric.network._checks import capacity_faults, number_faults
+from fabric.network._checks import whole
 from fabric.solvers import _compiled
 from fabric.solvers._certify import live_capacity
 from fabric.solvers._cores import ByPlatform, Compiled, Core, Rounds
+from fabric.solvers._inputs import per_flow, value_faults
 from fabric.solvers._levels import Mean, levels, mean_levels
 from fabric.solvers._plan import plain_array
 from fabric.solvers._solution import RESULTS, RateSolution
@@ -29,8 +30,8 @@ def max_min_rates(
     network: Network,
     routes: Routes,
     *,
-    weights: FlowFloats | None = None,
-    caps: FlowFloats | None = None,
+    weights: PerFlow | None = None,
+    caps: PerFlow | None = None,
     method: str = "auto",
     derivative: str | Mean = "select",
     max_rounds: int | None = None,
@@ -81,7 +82,8 @@ def max_min_rates(
     Precision: Rates carry the type of `network.capacity`; "compiled" works in float64 whatever
         that is. In float32 two links count as full together when their fill levels differ by
         less than 16 ulp; float64 compares exactly.
-    Derivatives: Forward and reverse mode, any order, in capacity, weights, caps, `hop_use` and
+    Derivatives: Forward and reverse mode, any order (but first order only through `jax.lax.scan`
+        and `jax.lax.map`), in capacity, weights, caps, `hop_use` and
         `part_use`. Rates are piecewise linear in capacity and caps. `tie_margin` says how near
         the next kink is.
     Cost: O(hops + parts + links + flows) work per round and one program per shape; "compiled"
@@ -103,16 +105,9 @@ def max_min_rates(
     if method not in METHODS:
         message = f"`max_min_rates(method='{method}')` is no method. {nearest(method, METHODS)}"
         raise ModelError(message)
-    weights = routes.weight if weights is None else weights
-    caps = routes.cap if caps is None else caps
-    for name, values in (("weights", weights), ("caps", caps)):
-        if np.shape(values) != (routes.n_flows,):
-            message = (
-                f"`max_min_rates({name}=...)` has shape {np.shape(values)}, but the routes have "
-                f"{routes.n_flows:,} flows: give one value per flow."
-            )
-            raise ModelError(message)
-    rounds = max(routes.n_flows, 1) if max_rounds is None else max_rounds
+    weights = per_flow("weights", weights, routes.weight, routes, "max_min_rates")
+    caps = per_flow("caps", caps, routes.cap, routes, "max_min_rates")
+    rounds = max(routes.n_flows, 1) if max_rounds is None else whole("max_rounds", max_rounds)
     tangents = _derivative(derivative)
     problem = (network.capacity, network.alive, weights, caps)
     if is_traced(network, routes, weights, caps):
@@ -125,7 +120,7 @@ def max_min_rates(
             return solution.result.error_if(solution, solution.result != RESULTS.converged)
         return solution
     kind = canonical(np.dtype(network.capacity.dtype))
-    _check_values(network, weights, caps, kind)
+    raise_faults(value_faults(network, routes, weights, caps, kind))
     on_cpu = jax.default_backend() == "cpu"
     chosen = ("compiled" if on_cpu else "rounds") if method == "auto" else method
     # Inside somebody's jit a solve of which nothing is traced is a constant, not a part of it.
@@ -139,22 +134,6 @@ def max_min_rates(
     if method == "auto":
         solution = dataclasses.replace(solution, method=f"auto: {solution.method}")
     return solution
-
-
-def _check_values(network: Network, weights: FlowFloats, caps: FlowFloats, kind: np.dtype) -> None:
-    capacity = np.asarray(network.capacity)
-    largest = float(jnp.finfo(kind).max)
-    if capacity.max(initial=0) > largest:
-        message = (
-            f"`Network(capacity)` holds {capacity.max():.3g} byte/s, more than {kind} can "
-            f"({largest:.3g}). Use float64, or another unit."
-        )
-        raise ModelError(message)
-    raise_faults(
-        capacity_faults("Network(capacity)", capacity, network.link_name)
-        + number_faults("weights=...", "weight", np.asarray(weights), zero=False)
-        + number_faults("caps=...", "cap in byte/s", np.asarray(caps), zero=True, infinite=True)
-    )
 
 
 def _derivative(derivative: str | Mean) -> Mean | None:
@@ -185,11 +164,15 @@ def _method_in_trace(method: str, routes: Routes) -> str:
 
 
 def _core(chosen: str, routes: Routes, max_rounds: int) -> Core:
+    """Return the core; one per routes, since JAX caches by identity what it traced with one."""
     rounds = Rounds(routes.n_bundles, max_rounds)
     if chosen == "rounds":
         return rounds
-    compiled = Compiled(routes)
-    return compiled if chosen == "compiled" else ByPlatform(compiled, rounds)
+    if ("core", chosen, max_rounds) not in routes.plans:
+        compiled = Compiled(routes)
+        core = compiled if chosen == "compiled" else ByPlatform(compiled, rounds)
+        routes.plans["core", chosen, max_rounds] = core
+    return routes.plans["core", chosen, max_rounds]
 
 
 def _solve_compiled(
@@ -257,7 +240,10 @@ def _solve(
 ) -> tuple[Any, ...]:
     """Return the fields of a `RateSolution` up to `method`."""
     n_links = capacity.shape[0]
-    capacity = jnp.where(alive, capacity, 0)
+    # NaN fails every comparison; the kernels see sound numbers only, and the code tells.
+    valid = jnp.all(capacity >= 0) & jnp.all(weight > 0) & jnp.all(cap >= 0)
+    capacity = jnp.where(alive & (capacity >= 0), capacity, 0)
+    weight, cap = jnp.where(weight > 0, weight, 1), jnp.where(cap >= 0, cap, jnp.inf)
     if mean is None:
         end = levels(core, capacity, weight, cap, usage)
     else:
@@ -267,5 +253,8 @@ def _solve(
     finite = jnp.isfinite(end.level)
     result = RESULTS.where(jnp.all(finite), RESULTS.converged, RESULTS.unbounded)
     result = RESULTS.where(jnp.any(end.live), RESULTS.max_rounds_reached, result)
+    result = RESULTS.where(valid, result, RESULTS.invalid)
     bottleneck = jnp.where(s.bottleneck < n_links, s.bottleneck, -1)
-    return weight * end.level, bottleneck, s.saturated, end.rounds, s.margin, result
+    # Twice `where`: infinity times the tangent of a weight of 0 would be NaN.
+    rates = jnp.where(finite, weight * jnp.where(finite, end.level, 0), jnp.inf)
+    return rates, bottleneck, s.saturated, end.rounds, s.margin, result

@@ -3,19 +3,21 @@
 import contextlib
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fabric._errors import UnsolvedError, nearest, raise_faults, some
-from fabric._typing import AnyArray, FlowFloats
+from fabric._typing import AnyArray, FlowFloats, PerFlow
 from fabric.kernels._dual_rounds import Tangents, dual_rounds
 from fabric.kernels._local_rounds import Usage
 from fabric.network import Network, Routes, canonical, check_link_counts, is_traced
 from fabric.solvers._dual_trace import Taint, propagate
+from fabric.solvers._inputs import per_flow
 from fabric.solvers._max_min import max_min_rates, usage
+from fabric.solvers._only_by_rule import guarded
 from fabric.solvers._solution import RESULTS, RateSolution
 
 PARAMETERS = ("capacity", "weights", "caps", "hop_use", "part_use")
@@ -28,8 +30,8 @@ def one_sided(
     routes: Routes,
     direction: Mapping[str, AnyArray],
     *,
-    weights: FlowFloats | None = None,
-    caps: FlowFloats | None = None,
+    weights: PerFlow | None = None,
+    caps: PerFlow | None = None,
     max_rounds: int | None = None,
     throw: bool = True,
 ) -> tuple[Any, Any]:
@@ -93,12 +95,12 @@ def one_sided(
         A. Griewank and A. Walther, Evaluating Derivatives, 2nd ed., 2008, chapter 14.
     """
     check_link_counts(network, routes, "one_sided")
-    weights = routes.weight if weights is None else weights
-    caps = routes.cap if caps is None else caps
+    weights = per_flow("weights", weights, routes.weight, routes, "one_sided")
+    caps = per_flow("caps", caps, routes.cap, routes, "one_sided")
     several = _check_shapes(direction, network, routes)
     traced = is_traced(network, routes, weights, caps, direction)
-    network, routes, direction = _guarded(network), _guarded(routes), _guarded(dict(direction))
-    weights, caps = _guarded(weights), _guarded(caps)
+    network, routes, direction = guarded(network), guarded(routes), guarded(dict(direction))
+    weights, caps = guarded(weights), guarded(caps)
     # A solve of which nothing is traced is a constant of any transformation around it.
     constant = jax.ensure_compile_time_eval
     with contextlib.nullcontext() if is_traced(network, routes, weights, caps) else constant():
@@ -131,29 +133,6 @@ def tangents_of(solution: RateSolution, tangent: jax.Array) -> list[Any]:
         tangent if path[0].name == "rates" else Taint(f"RateSolution.{path[0].name}", hint)
         for path, _ in leaves
     ]
-
-
-Tree = TypeVar("Tree")
-
-
-def _guarded(tree: Tree) -> Tree:
-    """Return the same arrays, refusing to be differentiated if any is traced."""
-    return _refuse_derivatives(tree) if is_traced(tree) else tree
-
-
-@jax.custom_jvp
-def _refuse_derivatives(arguments: Any) -> Any:
-    return arguments
-
-
-@_refuse_derivatives.defjvp
-def _refuse(primals: Any, tangents: Any) -> Any:
-    message = (
-        "`one_sided` cannot be differentiated: the exact one-sided derivative is not linear in "
-        "its direction. Under `jax.grad` and `jax.jvp` use `max_min_rates(..., "
-        'derivative="select")` or `derivative="mean"`.'
-    )
-    raise NotImplementedError(message)
 
 
 def _operands(

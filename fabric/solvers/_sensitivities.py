@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fabric._errors import ModelError, nearest
-from fabric._typing import FlowFloats
+from fabric._typing import PerFlow
 from fabric.network import Network, Routes, is_traced
 from fabric.solvers._beyond import NEAR, Beyond, Lines
 from fabric.solvers._certify import live_capacity
@@ -39,8 +39,8 @@ def sensitivities(
     objective: str | Callable[[RateSolution], Any] = "slowest",
     by: str = "tier",
     *,
-    weights: FlowFloats | None = None,
-    caps: FlowFloats | None = None,
+    weights: PerFlow | None = None,
+    caps: PerFlow | None = None,
     top: int | None = None,
 ) -> Sensitivities:
     """Return what one percent more or less capacity of each group of links does to an objective.
@@ -118,7 +118,7 @@ def sensitivities(
     cap = np.asarray(routes.cap if caps is None else caps, np.float64)
     beyond = Beyond(routes, live_capacity(network), weight, cap)
     goal = _Goal(objective, routes, solution, beyond)
-    alike = routes.n_pairs == routes.n_flows and bool(np.all(weight == weight[:1]))
+    alike = routes.row_is_flow and bool(np.all(weight == weight[:1]))
     simple = objective == "slowest" and alike
     find = _Slowest(beyond.lines, goal.value) if simple else _Along(beyond, goal)
 

@@ -12,6 +12,10 @@ class RESULTS(eqx.Enumeration):
         "Water-filling stopped at `max_rounds` with some flows still growing. Raise "
         "`max_rounds`; the number of flows is always enough."
     )
+    invalid = (
+        "A capacity or cap is negative or NaN, or a weight is not more than 0, so there is "
+        "nothing to solve. Outside of a transformation the error says which."
+    )
     unbounded = (
         "At least one flow crosses no link and has no cap, so its fair rate is "
         "infinite. Give it a finite `cap`, or drop it from the routes."

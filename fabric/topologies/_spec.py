@@ -78,7 +78,7 @@ def build(spec: str) -> Network:
         elif key not in known:
             faults.append(f"`{name}` has no argument '{key}'. {nearest(key, list(known))}")
         elif key in values:
-            faults.append(f"`{name}`: '{key}' is given twice.")
+            faults.append(f"`{name}`: '{key}' is given twice. Leave one out.")
         else:
             values[key] = _value(name, key, text, known[key].annotation, faults)
     missing = [k for k, p in known.items() if p.default is p.empty and k not in values]

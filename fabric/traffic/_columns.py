@@ -20,7 +20,7 @@ SYNONYMS = {
     "weight": ("weight",),
     "cap": ("cap", "rate_cap", "max_rate"),
 }
-REQUIRED = ("src", "dst", "size")
+REQUIRED = ("src", "dst")
 _FIELD_OF = {word: field for field, words in SYNONYMS.items() for word in words}
 _PARSERS: dict[str, Callable[[str, str], float]] = {
     "size": parse_size, "start": parse_time, "cap": parse_rate,
@@ -69,7 +69,11 @@ def find_columns(
                 f"to one of these, or leave it out, with `columns={{'{name}': None}}`."
             )
         elif field in found:
-            faults.append(f"{where} gives `{field}` twice: '{found[field].header}' and '{name}'.")
+            first = found[field].header
+            step = f"Map one elsewhere, or leave it out, with `columns={{'{name}': None}}`."
+            if name == first:
+                step = "Delete or rename one."
+            faults.append(f"{where} gives `{field}` twice: {some([first, name])}. {step}")
         else:
             scale = _scale(where, name, field, unit, faults)
             found[field] = Column(field, name, position, scale)
@@ -77,7 +81,7 @@ def find_columns(
     if missing:
         faults.append(
             f"{where} has no column {some(missing)}: its first line has {some(header)}. It needs "
-            f"`src,dst,bytes`, and may have `start`, `weight` and `cap`."
+            f"`src` and `dst`, and may have `size`, `start`, `weight` and `cap`."
         )
     return found, faults
 

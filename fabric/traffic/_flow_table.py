@@ -23,13 +23,14 @@ def read_flows(
     | --- | --- | --- | --- |
     | `src` | `source`, `from`, `sender` | a name or id of the network | an error |
     | `dst` | `dest`, `destination`, `to`, `target`, `receiver` | a name or id | an error |
-    | `size` | `bytes`, `volume`, `demand` | bytes | an error |
+    | `size` | `bytes`, `volume`, `demand` | bytes | NaN: not stated |
     | `start` | `start_time`, `arrival` | seconds | 0 |
     | `weight` | | none | 1 |
     | `cap` | `rate_cap`, `max_rate` | byte/s | infinite |
 
     A column may have a unit, `size_MB` or `start [us]`, and a cell its own, `1GiB`. An empty cell
-    counts as left out. Comma, semicolon and tab separate.
+    counts as left out, except that a column of sizes needs one in every row. Comma, semicolon and
+    tab separate.
 
     Args:
         path: The file, UTF-8 text.

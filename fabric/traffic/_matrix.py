@@ -104,7 +104,10 @@ def _flows(
     n = len(nodes)
     scale = 1.0 if unit is None else parse_size(f"1{unit}", "unit")
     if values.shape != (n, n):
-        message = f"{where} has shape {values.shape}, but {n:,} hosts need {(n, n)}."
+        message = (
+            f"{where} has shape {values.shape}, but {n:,} hosts need {(n, n)}. Give a row and a "
+            f"column for every host, or a CSV file that names the hosts it is about."
+        )
         raise ModelError(message)
 
     def name(host: int | np.integer) -> str:

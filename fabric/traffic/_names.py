@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-from fabric._errors import joined, some
+from fabric._errors import joined, quoted, some
 from fabric.network import Network
 
 
@@ -47,12 +47,13 @@ def name_faults(
 
         def hint(name: str) -> str:
             close = difflib.get_close_matches(name, hosts, n=1, cutoff=0.5)
-            return f"'{name}'" + (f" (nearest: '{close[0]}')" if close else "")
+            return quoted(name) + (f" (nearest: {quoted(close[0])})" if close else "")
 
         said = [hint(names[int(i)]) for i in unknown[:5]]
         faults.append(
             f"{where}: {len(unknown):,} of {len(names):,} names are not the name of one node of "
-            f"this network: {joined(said, more=len(unknown) - len(said))}."
+            f"this network: {joined(said, more=len(unknown) - len(said))}. Use names such as "
+            f"{some(hosts[:2])}."
         )
     if len(passive):
         kinds = {labels.kinds[int(labels.kind_of[node])] for node in numbers[passive]}

@@ -7,6 +7,11 @@ from pathlib import Path
 
 from fabric._errors import ModelError
 
+_PACKED = {
+    b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd",
+    **{b"BZh%d1AY&SY" % level: "bzip2" for level in range(1, 10)},
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Table:
@@ -52,7 +57,7 @@ def is_number(text: str) -> bool:
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """Return what a file holds; a file that cannot be read or is empty is a `ModelError`."""
+    """Return what a file holds; a file that cannot be read is empty or compressed raises."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -60,6 +65,12 @@ def read_bytes(path: str | Path) -> bytes:
         raise ModelError(message) from error
     if not data.strip():
         message = f"'{Path(path).name}' is empty. It needs a row per flow or per host."
+        raise ModelError(message)
+    packed = next((kind for magic, kind in _PACKED.items() if data.startswith(magic)), None)
+    if packed is not None:
+        message = (
+            f"'{Path(path).name}' is compressed ({packed}). Unpack it, and give the file inside."
+        )
         raise ModelError(message)
     return data
 

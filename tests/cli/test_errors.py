@@ -269,6 +269,87 @@ def test_a_reader_that_stops_early_is_no_error(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        pytest.param(["--help"], id="help"),
+        pytest.param(["topo", "demo", "--export", "node-link", "-o", "/dev/stdout"], id="export"),
+        pytest.param(["solve", SMALL, "--pattern", "ring", "-o", "/dev/stdout"], id="answer"),
+    ],
+)
+def test_a_pipe_that_is_closed_is_code_141_in_silence(args):
+    read, end = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "fabric", *args]
+    ran = subprocess.run(command, stdout=end, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(end)
+    assert ran.returncode == PIPE_CLOSED
+    assert "error" not in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_fabric_of_one_host_is_wrong_input(refused):
+    message = refused("solve", "single_switch:hosts=1", "--pattern", "ring")
+    assert "`--pattern ring` needs two endpoints, but the fabric has 1" in message
+    assert "--failed" not in message
+
+
+def test_a_failure_to_take_back_is_offered_only_where_one_was_given(refused, tmp_path):
+    file = tmp_path / "dead.json"
+    file.write_text(
+        '{"nodes": [{"id": "a"}, {"id": "b"}], "links": '
+        '[{"source": "a", "target": "b", "capacity": "1Gb/s", "alive": false}]}'
+    )
+    message = refused("solve", file, "--pattern", "ring", code=InfeasibleError.exit_code)
+    assert "0 of 2 are alive. Mend what the file says is not alive." in message
+    assert "--failed" not in message
+    spec = "single_switch:hosts=2"
+    args = ["--pattern", "ring", "--failed", "host0"]
+    message = refused("solve", spec, *args, code=InfeasibleError.exit_code)
+    assert "1 of 2 are alive. Take back a `--failed`." in message
+
+
+def test_too_many_queue_pairs_are_what_to_lower(refused, monkeypatch):
+    monkeypatch.setattr(_demand, "_free_memory", lambda: 400.0 * 40)
+    args = ["solve", SMALL, "--pattern", "permutation", "--queue-pairs"]
+    message = refused(*args, 99_999_999_999)
+    assert "Lower `--queue-pairs 99999999999` to 10 or less." in message
+    assert "--pattern" not in message
+    monkeypatch.setattr(_demand, "_free_memory", lambda: 400.0)
+    message = refused(*args, 2)
+    assert "Narrow the endpoints with `--hosts` and lower `--queue-pairs`." in message
+
+
+def test_options_of_a_reader_apply_to_the_demo(refused):
+    message = refused("topo", "demo", "--host-pattern", "abc")
+    assert "`--host-pattern abc` needs a group" in message
+    assert "builder" not in message
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--seed", 10**23], f"`--seed {10**23}` needs a whole number from 0 to 18,446,"),
+        (["--queue-pairs", "1.5"], "'--queue-pairs': it needs a whole number. See `fabric solve"),
+        (["--top", "-1"], "'--top': it needs 0 or more. See `fabric solve"),
+    ],
+)
+def test_a_number_that_does_not_do_is_said_in_plain_words(refused, args, said):
+    assert said in refused("solve", SMALL, "--pattern", "ring", *args)
+
+
+def test_an_argument_given_twice_says_what_to_do(refused):
+    assert "'k' is given twice. Leave one out." in refused("topo", "fat_tree:k=4,k=6")
+
+
+def test_a_column_given_twice_points_to_the_flag(refused, tmp_path):
+    file = tmp_path / "k.csv"
+    file.write_text("src,source,dst\na,b,c\n")
+    message = refused("solve", SMALL, "--flows", file)
+    assert "`src` twice: 'src' and 'source'" in message
+    assert "leave it out, with `--columns 'source=FIELD'` or `--columns 'source='`" in message
+
+
 def test_the_module_runs_as_a_program_and_keeps_stdout_clean():
     command = [sys.executable, "-m", "fabric", "topo", "nothing_like_this"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)

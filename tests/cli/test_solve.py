@@ -238,3 +238,15 @@ def test_the_real_dump_by_ecmp_fits_a_screen(fabric, dump):
     assert len(ran.lines) <= 40
     assert "routing: ecmp, seed 0 (as asked for)" in ran.out
     assert ran.lines[-1] == "All of this is one hash draw, seed 0: try other seeds."
+
+
+def test_control_characters_in_names_do_not_break_lines_of_the_text(fabric, tmp_path):
+    odd = "a\nb\t\x1b[31m"
+    links = [{"source": odd, "target": "z", "capacity": "1Gb/s"}]
+    file = tmp_path / "graph.json"
+    file.write_text(json.dumps({"nodes": [{"id": odd}, {"id": "z"}], "links": links}))
+    ran = fabric("solve", file, "--pattern", "ring")
+    assert r"a\nb\t\x1b[31m->z  " in ran.out
+    assert not set("\t\x1b") & set(ran.out)
+    answer = fabric("solve", file, "--pattern", "ring", "--format", "json").json
+    assert {row["link"] for row in answer["bottlenecks"]} == {f"{odd}->z", f"z->{odd}"}

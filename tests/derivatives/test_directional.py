@@ -265,3 +265,20 @@ def test_fields_that_jump_are_refused_by_name(field):
     function = lambda s: getattr(s, field).astype(float).sum() * s.rates.sum()
     with pytest.raises(NotImplementedError, match=rf"`RateSolution.{field}` .* use `rates`"):
         fb.one_sided(function, NET, ROUTES, {"capacity": np.ones(3)})
+
+
+def test_logaddexp_is_smooth_where_its_maximum_ties_by_rounding():
+    x, y = jnp.float64(0.1 + 0.2), jnp.float64(0.3)
+    moves = (jnp.float64(0.0), jnp.float64(1.0))
+    got = fb.directional.jvp(jnp.logaddexp, (x, y), moves)[1]
+    np.testing.assert_allclose(got, jax.jvp(jnp.logaddexp, (x, y), moves)[1], rtol=1e-12)
+
+
+def test_differentiating_a_directional_derivative_is_refused_by_name():
+    x = jnp.array([1.0, 1.0])
+    along = lambda t: fb.directional.jvp(jnp.max, (x,), (t,))[1]
+    with pytest.raises(NotImplementedError, match="not linear in its direction"):
+        jax.grad(along)(jnp.array([1.0, 0.0]))
+    at = lambda x: fb.directional.jvp(jnp.max, (x,), (jnp.array([1.0, 0.0]),))[1]
+    with pytest.raises(NotImplementedError, match="not linear in its direction"):
+        jax.grad(at)(x)

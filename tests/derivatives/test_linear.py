@@ -340,3 +340,92 @@ def test_a_deep_chain_has_exact_derivatives(method):
     h = 1e-7
     want = (solve(capacity + h * tangent) - solve(capacity - h * tangent)) / (2 * h)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+CHAIN = fb.Routes.from_paths([[0], [1], [0, 1], [1, 2], [2, 3], [0, 2]], n_links=4)
+
+
+def squares(weights, method="rounds", derivative="select"):
+    net = fb.Network(jnp.array([25.0, 50.0, 100.0, 75.0]))
+    return jnp.sum(
+        fb.max_min_rates(
+            net, CHAIN, weights=weights, method=method, derivative=derivative, throw=False
+        ).rates
+        ** 2
+    )
+
+
+@pytest.mark.parametrize("method", ["rounds", "compiled", "auto"])
+@pytest.mark.parametrize("derivative", ["select", fb.Mean(samples=8)])
+def test_second_derivatives_are_right_for_every_method_and_answer(method, derivative):
+    total = functools.partial(squares, method=method, derivative=derivative)
+    weights, h = jnp.linspace(0.5, 1.5, 6), 1e-5
+    forward, reverse = jax.hessian(total)(weights), jax.jacrev(jax.grad(total))(weights)
+    gradient = jax.jit(jax.grad(squares))
+    want = [(gradient(weights + h * e) - gradient(weights - h * e)) / (2 * h) for e in jnp.eye(6)]
+    # The mean is over capacities that differ by 1e-6.
+    np.testing.assert_allclose(forward, jnp.stack(want), rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(reverse, forward, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["rounds", "compiled", "auto"])
+def test_second_derivatives_through_scan_are_refused_by_name(method):
+    def total(weights):
+        step = lambda sum_, k: (sum_ + squares(weights * k, method), None)
+        return jax.lax.scan(step, 0.0, jnp.array([1.0, 2.0]))[0]
+
+    one = 2 * jax.grad(functools.partial(squares, method=method))(jnp.ones(6))
+    assert np.all(np.isfinite(jax.grad(total)(jnp.ones(6))))
+    np.testing.assert_allclose(jax.grad(total)(jnp.ones(6)).sum(), one.sum() * 0.75, atol=1e-6)
+    with pytest.raises(NotImplementedError, match=r"do not go through `jax.lax.scan`"):
+        jax.hessian(total)(jnp.ones(6))
+
+
+@pytest.mark.parametrize("method", ["rounds", "compiled"])
+def test_weights_of_unbounded_flows_have_derivative_zero(method):
+    routes = fb.Routes.from_paths([[0], []], n_links=1)
+    first = lambda w: fb.max_min_rates(
+        fb.Network(jnp.array([4.0])), routes, weights=w, method=method, throw=False
+    ).rates[0]
+    np.testing.assert_array_equal(jax.grad(first)(jnp.ones(2)), [0.0, 0.0])
+
+
+@pytest.mark.parametrize("method", ["rounds", "compiled"])
+@pytest.mark.parametrize(
+    ("capacity", "weight", "cap"),
+    [
+        ([np.nan, 1.0], 1.0, 9.0),
+        ([-1.0, 1.0], 1.0, 9.0),
+        ([2.0, 1.0], 0.0, 9.0),
+        ([2.0, 1.0], 1.0, np.nan),
+    ],
+)
+def test_bad_values_in_a_trace_are_a_code(capacity, weight, cap, method):
+    routes = fb.Routes.from_paths([[0], [0, 1]], n_links=2)
+    code = jax.jit(
+        lambda c, w, k: (
+            fb.max_min_rates(
+                fb.Network(c), routes, weights=w, caps=k, method=method, throw=False
+            ).result
+            == fb.RESULTS.invalid
+        )
+    )
+    assert bool(code(jnp.array(capacity), jnp.array([1.0, weight]), jnp.array([9.0, cap])))
+    assert not bool(code(jnp.array([2.0, 1.0]), jnp.ones(2), jnp.full(2, 9.0)))
+
+
+def test_tie_margins_of_the_methods_agree():
+    routes = fb.Routes.from_bundles(
+        [0, 1], [0, 0], 1.0, [0, 0], [0, 1], 1.0, n_flows=2, n_bundles=1, n_links=2
+    )
+    for other, want in ((10.0, 0.0), (11.0, 1 / 11), (10.0 * (1 + 1e-9), 1e-9)):
+        for method in ("rounds", "compiled"):
+            solution = fb.max_min_rates(fb.Network([10.0, other]), routes, method=method)
+            np.testing.assert_allclose(solution.tie_margin, want, rtol=1e-6, atol=1e-15)
+    for seed in range(60):
+        _, net, routes = drawn(seed, ties=seed % 2 == 0)
+        margins = [
+            float(fb.max_min_rates(net, routes, method=m).tie_margin)
+            for m in ("rounds", "compiled")
+        ]
+        np.testing.assert_allclose(margins[0], margins[1], rtol=1e-9, atol=1e-12)

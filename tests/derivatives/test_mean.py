@@ -87,3 +87,32 @@ def test_forward_equals_reverse_and_the_seed_decides():
     np.testing.assert_allclose(forward, reverse, rtol=1e-12)
     other = jax.jit(jax.jacrev(lambda c: solve(c, seed=5)))(at)
     assert not np.allclose(reverse, other)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"samples": 0},
+        {"samples": -2},
+        {"sigma": 0.0},
+        {"sigma": -1e-6},
+        {"sigma": 2.0},
+        {"seed": -1},
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(settings):
+    with pytest.raises(fb.ModelError, match=next(iter(settings))):
+        fb.Mean(**settings)
+
+
+def test_many_samples_of_a_large_problem_are_taken_one_after_the_other(monkeypatch):
+    from fabric.solvers import _levels
+
+    paths, capacity = [[0, 1], [1, 2], [0, 2]], np.full(3, 4.0)
+    mean = fb.Mean(samples=16)
+    side_by_side = jacobian(capacity, paths, mean, method="rounds")
+    monkeypatch.setattr(_levels, "AT_ONCE", 0)
+    jax.clear_caches()
+    np.testing.assert_allclose(
+        jacobian(capacity, paths, mean, method="rounds"), side_by_side, rtol=1e-12
+    )

@@ -75,3 +75,24 @@ def test_weights_and_caps_of_the_solve_are_those_of_the_check(method):
 def test_a_negative_rate_is_no_rate(solved):
     net, routes, solution = solved
     assert fb.certify(net, routes, with_rates(solution, [-2.0, 8.0, 2.0, 5.0])) == np.inf
+
+
+@pytest.mark.parametrize("bad", [np.nan, -1.0, np.inf, 0.0])
+def test_weights_out_of_range_are_refused_by_name(solved, bad):
+    with pytest.raises(fb.ModelError, match=r"`weights=...` needs a weight of more than 0"):
+        fb.certify(*solved, weights=[bad] * 4)
+
+
+def test_caps_that_are_no_numbers_are_refused_by_name(solved):
+    with pytest.raises(fb.ModelError, match=r"`caps=...` needs a cap"):
+        fb.certify(*solved, caps=[np.nan] * 4)
+    with pytest.raises(fb.ModelError, match=r"`certify\(weights=...\)`"):
+        fb.certify(*solved, weights=["a", "b", "c", "d"])
+    with pytest.raises(fb.ModelError, match=r"`certify\(weights=...\)` has shape"):
+        fb.certify(*solved, weights=[1.0, 2.0])
+
+
+def test_a_solution_of_other_routes_is_refused(solved):
+    net, routes, solution = solved
+    with pytest.raises(fb.ModelError, match="a solution of 3 flows and routes of 4"):
+        fb.certify(net, routes, with_rates(solution, [2.0, 8.0, 2.0]))

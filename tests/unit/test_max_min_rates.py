@@ -1,5 +1,7 @@
 """What `max_min_rates` promises, one test per promise."""
 
+from contextlib import nullcontext
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -264,3 +266,41 @@ def test_an_unknown_derivative_offers_the_nearest_and_names_the_exact_one():
     routes = fb.Routes.from_paths([[0]], n_links=1)
     with pytest.raises(fb.ModelError, match=r"Did you mean 'mean'.*`fabric.one_sided`"):
         fb.max_min_rates(fb.Network([1.0]), routes, derivative="means")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"capacity": [1e39, 2.0]}, r"Network\(capacity\)"),
+        ({"weights": [1e-60, 1.0]}, "weights=..."),
+        ({"caps": [1e300, 1.0]}, "caps=..."),
+        ({"usage": [[1e-50], [1.0]]}, "hop_use"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:float64 input is cast")
+def test_values_that_float32_cannot_hold_are_refused_by_name(values, name, method):
+    routes = fb.Routes.from_paths([[0], [1]], n_links=2, usage=values.get("usage"))
+    capacity = np.array(values.get("capacity", [3.0, 2.0]))
+    # The capacity itself can be too large only where it is float64 and x64 is off.
+    if small := capacity.max() < 1e30:
+        capacity = capacity.astype(np.float32)
+    without_x64 = nullcontext() if small else jax.enable_x64(False)
+    with without_x64, pytest.raises(fb.ModelError, match=rf"`{name}` holds values from"):
+        fb.max_min_rates(
+            fb.Network(capacity), routes, method=method,
+            weights=values.get("weights"), caps=values.get("caps"),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("rounds", [0, -1, True])
+def test_max_rounds_is_a_whole_number(rounds):
+    routes = fb.Routes.from_paths([[0]], n_links=1)
+    with pytest.raises(fb.ModelError, match="`max_rounds` needs a whole number"):
+        fb.max_min_rates(fb.Network([1.0]), routes, max_rounds=rounds)
+
+
+def test_text_is_no_weight():
+    routes = fb.Routes.from_paths([[0], [0]], n_links=1)
+    with pytest.raises(fb.ModelError, match=r"`max_min_rates\(weights=...\)`"):
+        fb.max_min_rates(fb.Network([1.0]), routes, weights=["a", "b"])

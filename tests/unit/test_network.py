@@ -1,6 +1,9 @@
 """What `Network`, its labels and the `Blueprint` promise."""
 
+import copy
+import dataclasses
 import itertools
+import pickle
 
 import equinox as eqx
 import jax
@@ -215,3 +218,87 @@ def test_without_takes_masks_and_single_items(two_leaves):
         two_leaves.without(links=np.array([True, False]))
     with pytest.raises(fb.ModelError, match="needs whole numbers"):
         two_leaves.without(links=np.array([0.5]))
+
+
+def test_a_network_is_out_of_reach_of_the_owner_of_its_arrays():
+    capacity, alive = np.array([1.0, 2.0]), np.array([True, True])
+    net, other = fb.Network(capacity, alive=alive), fb.Network([3.0, 3.0]).with_capacity(capacity)
+    capacity[0], alive[0] = 9.0, False
+    assert net.capacity.tolist() == other.capacity.tolist() == [1.0, 2.0]
+    assert net.alive.all()
+    assert net.with_alive(alive).capacity is net.capacity
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))]
+)
+def test_a_copy_of_a_network_refuses_writes_and_keeps_its_labels(two_leaves, copied):
+    net = copied(two_leaves)
+    assert net.link_name(0) == two_leaves.link_name(0)
+    for values in (net.capacity, net.latency, net.alive, net.routing_cost):
+        assert not values.flags.writeable
+    assert not net.labels.src.flags.writeable
+    assert not net.labels.tags["leaf"].flags.writeable
+
+
+@pytest.mark.parametrize("array", [np.array, jnp.asarray])
+def test_a_routing_cost_is_a_whole_number_in_every_kind_of_array(array):
+    with pytest.raises(
+        fb.ModelError, match=r"whole numbers from 1 to 2,147,483,647, but 1 of 3 .*'link 1'.*2\.9"
+    ):
+        fb.Network(np.ones(3), routing_cost=array([1.0, 2.9, 1.0]))
+    with pytest.raises(fb.ModelError, match=r"1 of 2 links .*'link 0' \(the first is 1\.5\)"):
+        fb.Network.from_capacity(np.ones(2), routing_cost=array([1.5, 1.0]))
+    whole = fb.Network(np.ones(3), routing_cost=array([1.0, 2.0, 1.0])).routing_cost
+    assert (whole.dtype, whole.tolist()) == (np.int32, [1, 2, 1])
+
+
+def test_a_routing_cost_out_of_range_is_named_by_its_link(two_leaves):
+    cost = np.ones(16, np.int64)
+    cost[8] = 2**31
+    with pytest.raises(fb.ModelError, match=r"'leaf0->spine0' \(the first is 2147483648\)"):
+        fb.Network(two_leaves.capacity, routing_cost=cost, labels=two_leaves.labels)
+
+
+def test_an_exported_routing_cost_is_whole(two_leaves):
+    changed = eqx.tree_at(lambda n: n.routing_cost, two_leaves, np.full(16, 1.5))
+    object.__setattr__(changed, "_labels", two_leaves.labels)
+    for use in (
+        lambda: changed.to_networkx(),
+        lambda: fb.routing.ecmp(changed, fb.Flows(changed.hosts[:1], changed.hosts[1:2])),
+    ):
+        with pytest.raises(fb.ModelError, match=r"`network.routing_cost` needs whole numbers"):
+            use()
+
+
+def test_labels_of_other_links_are_refused(two_leaves):
+    with pytest.raises(
+        fb.ModelError, match=r"`Network\(labels\)` describe 16 links, but .* has 3\."
+    ):
+        fb.Network(np.ones(3), labels=two_leaves.labels)
+
+
+def test_a_network_that_lost_its_labels_says_how_and_what_keeps_them(two_leaves):
+    other = np.array(two_leaves.capacity) / 2
+    for changed in (
+        dataclasses.replace(two_leaves, capacity=other),
+        eqx.tree_at(lambda n: n.capacity, two_leaves, other),
+    ):
+        with pytest.raises(
+            fb.ModelError, match=r"`dataclasses.replace` or `eqx.tree_at`.*`net.with_capacity"
+        ):
+            _ = changed.labels
+
+
+def test_labels_refuse_writes_and_leave_the_arrays_of_the_caller_alone(two_leaves):
+    pod, ends = np.array([1, 2]), np.array([0])
+    labels = labels_of(["a", "b"], [0], [1], src_port=ends, tags={"pod": pod})
+    pod[0], ends[0] = 7, 7
+    assert (labels.tags["pod"].tolist(), labels.src_port.tolist()) == ([1, 2], [0])
+    for values in (
+        labels.src, labels.dst, labels.kind_of, labels.tier_of, labels.cable_of,
+        labels.endpoint, labels.forwards, labels.tags["pod"],
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="read-only"):
+            values[0] = 0
+    assert dataclasses.replace(two_leaves.labels, source="x").src is two_leaves.labels.src

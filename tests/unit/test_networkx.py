@@ -193,3 +193,28 @@ def test_the_source_is_the_name_of_the_graph_unless_it_is_given():
     graph = graph_of(("a", "b"))
     assert fb.Network.from_networkx(graph).labels.source == "networkx graph"
     assert fb.Network.from_networkx(graph, source="mine").labels.source == "mine"
+
+
+def test_a_cable_has_two_links_at_most_and_they_go_both_ways():
+    two = [("a", "b", {"cable": 5}), ("b", "a", {"cable": 5})]
+    fine = graph_of(*two, ("a", "b", {"cable": 6}), directed=True)
+    assert fb.Network.from_networkx(fine).labels.cable_of.tolist() == [0, 1, 0]
+    found = said(graph_of(*two, ("a", "b", {"cable": 5}), directed=True))
+    assert "`cable` numbers the two directions of a cable alike, but 1 numbers are on" in found
+    assert "'5: a->b, a->b#1, b->a'" in found
+    alike = graph_of(("a", "b", {"cable": 3}), ("a", "b", {"cable": 3}), directed=True)
+    assert "'3: a->b, a->b#1'" in said(alike)
+
+
+def test_link_numbers_that_repeat_are_refused():
+    graph = graph_of(("a", "b", {"link": 1}), ("b", "a", {"link": 1}), directed=True)
+    assert "`link` numbers each link once, but 1 numbers repeat: '1'" in said(graph)
+
+
+def test_a_duplicated_edge_of_an_exported_network_is_refused(rails):
+    graph = rails.to_networkx()
+    a, b, data = next(iter(graph.edges(data=True)))
+    graph.add_edge(a, b, **data)
+    found = said(graph)
+    assert "`link` numbers each link once" in found
+    assert "`cable` numbers the two directions" in found

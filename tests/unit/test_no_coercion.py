@@ -33,6 +33,26 @@ CASES = {
     "fb.Network(['400Gb/s'])": "`Network(capacity)` needs numbers",
     "fb.Network([1.0], alive=['no'])": "`Network(alive)` needs true and false",
     "fb.Network([1.0], routing_cost=[1.5])": "`Network(routing_cost)` needs whole numbers",
+    "fb.Placement(5)": "`Placement(endpoint_of)` needs a list of numbers",
+    "fb.Placement(None)": "`Placement(endpoint_of)` needs whole numbers",
+    "fb.Routes.from_paths([0, 1], 2)": "`paths` needs a list per flow",
+    "fb.Routes.from_paths(None, 2)": "`paths` needs a list per flow",
+    "fb.Routes.from_paths([[0]], 1, usage=[1.0])": "`usage` needs a list per flow",
+    "fb.place(net, fb.Routes.from_paths([[0]], net.n_links), dtype='banana')": "`place(dtype=",
+    "fb.place(net, fb.Routes.from_paths([[0]], net.n_links), dtype='float16')": "`place(dtype=",
+    "fb.Network(np.array([1.0], object))": "`Network(capacity)` needs float32, float64 or integers",
+    "fb.Network(np.array([True]))": "or integers, but got bool",
+    "fb.Network(np.array(['1']))": "or integers, but got <U1",
+    "fb.Network(np.ones(1, complex))": "or integers, but got complex128",
+    "fb.Network(np.ones(1, np.float16))": "but got float16. Use `.astype('float64')`",
+    "fb.Network(np.ones(1, np.longdouble))": "or integers, but got float128",
+    "fb.Network(jnp.ones(1, jnp.bfloat16))": "or integers, but got bfloat16",
+    "fb.Network(np.ma.array([1.0], mask=[True]))": "but got a masked array. Use `.filled(...)`",
+    "fb.Network([1.0], latency=np.array([True]))": "`Network(latency)` needs float32, float64",
+    "fb.Network([1.0], latency=[True])": "`Network(latency)` needs numbers, but got bool",
+    "fb.Network([1.0], alive=np.ma.array([True]))": "`Network(alive)` is a masked array",
+    "fb.Network([1.0], routing_cost=np.ma.array([1]))": "`Network(routing_cost)` needs whole",
+    "fb.Network([1.0], routing_cost=np.array([True]))": "`Network(routing_cost)` needs whole",
     "net.without(links=[0.5])": "`without(links=...)` needs whole numbers",
     "net.without(links='ab')": "`without(links=...)` needs whole numbers",
     "net.without(nodes=[1.5])": "`without(nodes=...)` needs whole numbers",
@@ -53,6 +73,8 @@ CASES = {
 
 ASK = """
 import json, sys
+import jax.numpy as jnp
+import numpy as np
 import fabric as fb
 net = fb.topologies.leaf_spine(leaves=2, spines=1, hosts_per_leaf=2)
 flows = fb.Flows(net.hosts[:1], net.hosts[1:2])

@@ -1,11 +1,18 @@
 """What `Routes` and `place` promise."""
 
+import copy
+import dataclasses
+import pickle
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fabric as fb
+from fabric.cli import _answer
+from fabric.network import Blueprint
 
 
 def test_routes_refuse_numbers_out_of_range():
@@ -145,3 +152,102 @@ def test_place_says_its_own_name_where_links_are_counted_differently():
         fb.ModelError, match=r"`place` was given a network with 2 links .* n_links=1"
     ):
         fb.place(fb.Network([1.0, 1.0]), fb.Routes.from_paths([[0]], 1))
+
+
+def _shallow(value):
+    return copy.copy(value)
+
+
+def _pickled(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+COPIES = [_shallow, copy.deepcopy, _pickled]
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_copy_of_routes_has_no_layouts_and_refuses_writes(copied):
+    routes = fb.Routes.from_paths([[0], [0]], 1).with_rule(name="by hand")
+    net = fb.Network([6.0])
+    fb.max_min_rates(net, routes, method="compiled")
+    assert routes.plans
+    other = copied(routes)
+    assert not other.plans
+    assert other.rule == {"name": "by hand"}
+    for name in ("hop_flow", "hop_bundle", "hop_use", "part_link", "flow_of"):
+        assert not getattr(other, name).flags.writeable, name
+    np.testing.assert_array_equal(fb.max_min_rates(net, other, method="compiled").rates, [3.0, 3.0])
+
+
+def test_the_arrays_of_routes_are_out_of_reach_of_their_former_owner():
+    use = np.array([1.0, 1.0])
+    routes = dataclasses.replace(fb.Routes.from_paths([[0], [0]], 1), hop_use=use)
+    view = use.view()
+    view.flags.writeable = False
+    through_a_view = dataclasses.replace(routes, hop_use=view)
+    use[1] = 4.0
+    assert use.flags.writeable
+    assert routes.hop_use.tolist() == [1.0, 1.0]
+    assert through_a_view.hop_use.tolist() == [1.0, 1.0]
+
+
+def test_read_only_memory_is_shared_and_not_copied():
+    routes = fb.Routes.from_paths([[0], [0]], 1)
+    assert dataclasses.replace(routes).hop_use is routes.hop_use
+    assert routes.with_rule(name="by hand").hop_flow is routes.hop_flow
+
+
+@pytest.mark.parametrize(
+    ("flow_of", "sums"),
+    [
+        ([0, 1, 2], [1.0, 2.0, 4.0]),
+        ([2, 0, 1], [2.0, 4.0, 1.0]),
+        ([0, 0, 2], [3.0, 0.0, 4.0]),
+        ([1, 1, 1], [0.0, 7.0]),
+    ],
+)
+def test_per_flow_reads_the_flow_of_every_row(flow_of, sums):
+    routes = fb.Routes.from_csr([0, 1, 2, 3], [0, 0, 0], 1, flow_of=flow_of)
+    rates = np.array([1.0, 2.0, 4.0])
+    placed = fb.place(fb.Network([7.0]), routes)[1]
+    assert routes.row_is_flow == (flow_of == [0, 1, 2])
+    for by in (routes, placed):
+        np.testing.assert_array_equal(by.per_flow(rates), sums)
+        np.testing.assert_array_equal(by.per_flow(jnp.asarray(rates)), sums)
+    traced = eqx.filter_jit(lambda r, x: r.per_flow(x))
+    np.testing.assert_array_equal(traced(placed, jnp.asarray(rates)), sums)
+    slope = jax.grad(lambda x: placed.per_flow(x)[flow_of[0]])(jnp.asarray(rates))
+    np.testing.assert_array_equal(slope, np.equal(flow_of, flow_of[0]))
+
+
+def test_per_flow_asks_for_one_rate_per_row():
+    routes = fb.Routes.from_paths([[0], [0]], 1)
+    with pytest.raises(fb.ModelError, match=r"one rate for each of 2 rows, but got shape \(3,\)"):
+        routes.per_flow(np.ones(3))
+
+
+def test_place_rounds_no_routing_cost():
+    net = fb.Network([1.0, 1.0])
+    net = eqx.tree_at(lambda n: n.routing_cost, net, np.array([1.0, 2.9]))
+    with pytest.raises(fb.ModelError, match=r"1 of 2 links .*'link 1' \(the first is 2.9\)"):
+        fb.place(net, fb.Routes.from_paths([[0]], 2))
+
+
+def test_rows_that_are_not_the_flows_of_their_number_do_not_rank_alike():
+    assert _answer._alike(fb.Routes.from_paths([[0], [0]], 1))
+    for flow_of in ([0, 0, 2], [2, 0, 1]):
+        routes = fb.Routes.from_csr([0, 1, 2, 3], [0, 0, 0], 1, flow_of=flow_of)
+        assert not _answer._alike(routes)
+
+
+def test_bottlenecks_of_an_answer_count_a_flow_once_even_where_another_has_no_row():
+    plan = Blueprint()
+    plan.cables("t", plan.nodes("node", "a", (1,)), plan.nodes("node", "b", (1,)), 6.0)
+    net = plan.network("one cable")
+    routes = fb.Routes.from_csr([0, 1, 2, 3], [0, 0, 0], 2, flow_of=[0, 0, 2])
+    solution = fb.max_min_rates(net, routes)
+    rate = np.asarray(routes.per_flow(np.asarray(solution.rates)))
+    case = _answer.Case(routes, solution, rate, 0.0)
+    rows, links = _answer._bottlenecks(net, case, np.array([6.0, 0.0]), 5, None)
+    assert links == 1
+    assert (rows[0]["flows"], rows[0]["rate"]) == (2, 2.0)

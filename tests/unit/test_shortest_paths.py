@@ -1,5 +1,6 @@
 """What `shortest_distances` promises: distances by routing cost over live links, on any graph."""
 
+import equinox as eqx
 import numpy as np
 import pytest
 
@@ -59,9 +60,15 @@ def test_costs_that_overflow_are_refused_with_the_largest():
 
 
 def test_costs_below_one_are_refused_by_link_name():
-    network = network_of(["node"] * 3, [(0, 1, 1, 0, True), (1, 2, 1, 1, True)])
+    ends = [(0, 1, 1, 0, True), (1, 2, 1, 1, True)]
     with pytest.raises(ModelError, match=r"1 of 4 links have others: 'node1->node0'"):
-        routing.shortest_distances(network, [2])
+        network_of(["node"] * 3, ends)
+    network = network_of(["node"] * 3, [(*end[:3], 1, True) for end in ends])
+    cost = np.array([1, 0, 1, 1])
+    zero = eqx.tree_at(lambda n: n.routing_cost, network, cost)
+    object.__setattr__(zero, "_labels", network.labels)
+    with pytest.raises(ModelError, match=r"1 of 4 links have others: 'node1->node0'"):
+        routing.shortest_distances(zero, [2])
 
 
 def test_destinations_out_of_range_are_refused():

@@ -1,5 +1,8 @@
 """What patterns, demand matrices and flow tables promise, and how they refuse bad input."""
 
+import bz2
+import gzip
+import lzma
 import re
 import time
 
@@ -272,6 +275,24 @@ def test_columns_left_out_have_their_defaults(net, write):
     assert (flows.start[0], flows.weight[0], flows.cap[0]) == (0.0, 1.0, np.inf)
 
 
+def test_a_flow_table_without_sizes_does_not_state_them(net, write):
+    flows = traffic.read_flows(write("src,dst\nleaf0-host0,leaf0-host1\n"), net)
+    assert pairs(flows) == [(0, 1)]
+    assert np.isnan(flows.size).all()
+
+
+def test_a_file_of_several_arrays_is_called_compressed(net, tmp_path):
+    np.savez(tmp_path / "v.npz", a=np.ones((4, 4)))
+    with pytest.raises(fb.ModelError, match=r"'v.npz' is compressed \(zip\). Unpack it"):
+        traffic.read_matrix(tmp_path / "v.npz", net)
+
+
+def test_a_matrix_of_the_wrong_shape_says_what_to_give(net, tmp_path):
+    np.save(tmp_path / "small.npy", np.ones((2, 2)))
+    with pytest.raises(fb.ModelError, match=r"4 hosts need \(4, 4\). Give a row and a column"):
+        traffic.read_matrix(tmp_path / "small.npy", net)
+
+
 @pytest.mark.parametrize(
     ("header", "cell", "size"),
     [
@@ -314,7 +335,14 @@ def test_of_many_unknown_hosts_five_are_named(net, write):
     rows = "".join(f"leaf0-host0,gpu{i},1\n" for i in range(5000))
     message = said(traffic.read_flows, write("src,dst,bytes\n" + rows), net)
     assert message.count("\n") == 0
-    assert re.search(r"5,000 of 5,001 names .*'gpu0'.*'gpu4'.* and 4,995 more\.$", message)
+    assert re.search(r"5,000 of 5,001 names .*'gpu0'.*'gpu4'.* and 4,995 more\. ", message)
+    assert message.endswith("Use names such as 'leaf0-host0' and 'leaf0-host1'.")
+
+
+def test_a_name_of_3000_characters_is_cut_and_its_control_characters_are_escaped(net, write):
+    message = said(traffic.read_flows, write(f"src,dst\nleaf0-host0,x\x1b{'y' * 3000}z\n"), net)
+    assert re.search(r"'x\\x1by+\.\.\.y+z'", message)
+    assert len(message) < 400
 
 
 @pytest.mark.parametrize(
@@ -323,10 +351,11 @@ def test_of_many_unknown_hosts_five_are_named(net, write):
         ("", "'flows.csv' is empty"),
         (" \n\n", "'flows.csv' is empty"),
         ("src,dst,bytes\n", "has a first line and no flow below it"),
-        ("src,dst\na,b\n", "has no column 'size': its first line has 'src' and 'dst'"),
-        ("leaf0-host0,leaf0-host1,5\n", "has no column 'src', 'dst' and 'size'"),
+        ("src,size\na,1\n", "has no column 'dst': its first line has 'src' and 'size'"),
+        ("leaf0-host0,leaf0-host1,5\n", "has no column 'src' and 'dst'.*It needs `src` and `dst`,"),
         ("src,dst,bytes,wieght\na,b,1,1\n", r"unknown column 'wieght'. Did you mean 'weight'\?"),
-        ("src,dst,bytes,size\na,b,1,1\n", "gives `size` twice: 'bytes' and 'size'"),
+        ("src,dst,bytes,size\na,b,1,1\n", r"`size` twice: 'bytes' and 'size'. Map one .*`columns="),
+        ("src,src,dst\na,b,c\n", "gives `src` twice: 'src' and 'src'. Delete or rename one"),
         ("src,dst,size_mb\na,b,1\n", "unknown unit 'mb'"),
         ("src,dst,size_us\na,b,1\n", "is a time, not a size"),
         ("src,dst,bytes,weight_kg\na,b,1,1\n", "has the unit 'kg', but `weight` has none"),
@@ -336,8 +365,12 @@ def test_of_many_unknown_hosts_five_are_named(net, write):
         ("src,dst,bytes\nleaf0-host0,leaf0-host1,nan\n", "1 of 1 rows .*'nan at line 2'"),
         ("src,dst,bytes\nleaf0-host0,leaf0-host1,inf\n", "1 of 1 rows .*'inf at line 2'"),
         ("src,dst,bytes\nleaf0-host0,leaf0-host1,1Gb/s\n", "1 of 1 rows .*'1Gb/s at line 2'"),
-        (b"PK\x03\x04\x00\x00", "holds binary data"),
-        (b"\x1f\x8b\x08\xff\xfe", "is no UTF-8 text"),
+        (b"\x01\x02\x00\x00", "holds binary data"),
+        (b"a,\xff\xfe", "is no UTF-8 text"),
+        (b"PK\x03\x04\x00\x00", r"is compressed \(zip\). Unpack it"),
+        (gzip.compress(b"src,dst\n"), r"is compressed \(gzip\). Unpack it"),
+        (bz2.compress(b"src,dst\n"), r"is compressed \(bzip2\). Unpack it"),
+        (lzma.compress(b"src,dst\n"), r"is compressed \(xz\). Unpack it"),
         ('src,dst,bytes\n"a,b,1\n', "is no CSV file: unexpected end of data"),
     ],
 )  # fmt: skip
