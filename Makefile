@@ -16,7 +16,7 @@ demo: $(VENV)/.demo ## Solve all-to-all on the demo fabric and say which cables 
 	@$(BIN)/fabric solve demo --pattern all-to-all --plug
 
 test: $(VENV)/.dev ## Run every test, doctest and notebook
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 	@$(BIN)/python -m pytest --nbmake notebooks
 
 lint: $(VENV)/.dev ## Check format, style, types and floors

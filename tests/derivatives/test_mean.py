@@ -112,7 +112,6 @@ def test_many_samples_of_a_large_problem_are_taken_one_after_the_other(monkeypat
     mean = fb.Mean(samples=16)
     side_by_side = jacobian(capacity, paths, mean, method="rounds")
     monkeypatch.setattr(_levels, "AT_ONCE", 0)
-    jax.clear_caches()
     np.testing.assert_allclose(
         jacobian(capacity, paths, mean, method="rounds"), side_by_side, rtol=1e-12
     )
