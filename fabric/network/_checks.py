@@ -6,7 +6,7 @@ from numbers import Real
 from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from fabric._errors import ModelError, raise_faults, some
 from fabric._typing import AnyArray
@@ -180,18 +180,6 @@ def float_array(
     if array.ndim == 0 and n is not None:
         return np.full(n, array, np.float64)
     return _flat(name, array.astype(np.float64), faults)
-
-
-def mask_array(name: str, values: object, n: int, faults: list[str]) -> Bool[np.ndarray, " items"]:
-    """Return `n` values of true and false; anything else is a fault, and false comes back."""
-    array = _array(name, values, faults)
-    if array.dtype.kind != "b" or array.shape != (n,):
-        faults.append(
-            f"`{name}` needs {n:,} values of true or false, but got {array.dtype} of shape "
-            f"{array.shape}."
-        )
-        return np.zeros(n, bool)
-    return array
 
 
 def items_of(
