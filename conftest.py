@@ -28,3 +28,10 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("the reference data beside the checkout are absent")
     return SHARED
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> None:
+    """Refuse raw bytes as the name of a test: two processes may not make the same ones."""
+    if isinstance(val, bytes):
+        msg = f"Give the parameter set of `{argname}` an id, with `pytest.param(..., id=...)`."
+        raise TypeError(msg)
