@@ -24,6 +24,7 @@ from fabric.solvers import (
     RESULTS as RESULTS,
     Mean as Mean,
     RateSolution as RateSolution,
+    Completion as Completion,
     Sensitivities as Sensitivities,
     Sensitivity as Sensitivity,
     certify as certify,

@@ -7,6 +7,7 @@ from fabric.solvers._one_sided import one_sided as one_sided
 from fabric.solvers._sensitivities import (
     BY as BY,
     OBJECTIVES as OBJECTIVES,
+    Completion as Completion,
     sensitivities as sensitivities,
 )
 from fabric.solvers._sensitivity_table import (

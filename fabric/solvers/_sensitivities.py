@@ -27,6 +27,29 @@ BY = ("tier", "class", "node", "link", "cable")
 OBJECTIVES = ("slowest", "mean", "total")
 """Objectives that go by a name."""
 
+
+@dataclass(frozen=True)
+class Completion:
+    """An objective: seconds until the last flow is done if rates stay, the most of size / rate.
+
+    Attributes:
+        size: (pairs,), bytes of every flow, queue pairs summed. Flows of size 0 do not count.
+
+    Examples:
+        Two flows share a link of 2 byte/s; one has more to carry.
+
+        >>> import fabric as fb
+        >>> routes = fb.Routes.from_paths([[0], [0]], n_links=1)
+        >>> table = sensitivities(
+        ...     fb.Network([2.0]), routes, Completion(np.array([3.0, 5.0])), by="link"
+        ... )
+        >>> table.value, table[0].gain_per_plus_1pct
+        (5.0, -1.0)
+    """
+
+    size: Float[np.ndarray, " pairs"]
+
+
 MOST_ENTRIES = 4_000_000_000
 """Flows, hops and parts that are read in all directions together; a minute or two."""
 
@@ -36,7 +59,7 @@ Links = Int[np.ndarray, " some"]
 def sensitivities(
     network: Network,
     routes: Routes,
-    objective: str | Callable[[RateSolution], Any] = "slowest",
+    objective: str | Completion | Callable[[RateSolution], Any] = "slowest",
     by: str = "tier",
     *,
     weights: PerFlow | None = None,
@@ -52,9 +75,9 @@ def sensitivities(
     Args:
         network: The links, with labels unless `by` is "link".
         routes: Which flow crosses which link.
-        objective: A name or a function. "slowest", "mean" and "total" are of the rates of flows,
-            queue pairs summed. A function takes a `RateSolution` and returns one number from its
-            `rates`, as `one_sided` wants it.
+        objective: A name, a `Completion` or a function. "slowest", "mean" and "total" are of the
+            rates of flows, queue pairs summed. A function takes a `RateSolution` and returns one
+            number from its `rates`, as `one_sided` wants it.
         by: "tier"; "class", links of one tier and one nominal capacity; "node", all links at a
             switch; "cable", both directions; "link", one direction.
         weights: (flows,), as given to the solve. Default: those that `routes` carries.
@@ -193,14 +216,18 @@ class _Goal:
 
     def __init__(
         self,
-        objective: str | Callable[[RateSolution], Any],
+        objective: str | Completion | Callable[[RateSolution], Any],
         routes: Routes,
         solution: RateSolution,
         beyond: Beyond,
     ):
         self._routes, self._weight = routes, beyond.weight
         self._rate = np.asarray(routes.per_flow(beyond.weight * beyond.level))
-        if isinstance(objective, str):
+        self._named = not callable(objective)
+        if isinstance(objective, Completion):
+            self.name, self._along, self._size = "completion", self._completion, objective.size
+            found = self._along(np.zeros_like(self._rate))[0]
+        elif isinstance(objective, str):
             self.name, self._along = objective, getattr(self, f"_{objective}")
             found = self._along(np.zeros_like(self._rate))[0] if len(self._rate) else 0.0
         else:
@@ -215,7 +242,6 @@ class _Goal:
             along = lambda s, t: propagate(objective, (s,), tangents_of(s, t))[1]
             slope, kind = jax.jit(along), solution.rates.dtype
             self._function = lambda rates: float(slope(solution, jnp.asarray(rates, kind)))
-        self._named = isinstance(objective, str)
         self.value = float(found)
         if self.value == 0 or not math.isfinite(self.value):
             message = (
@@ -249,6 +275,20 @@ class _Goal:
         below = ~tied & (moved < slope)
         meets = (self._rate[below] - least) / (slope - moved[below])
         return float(least), float(slope), float(meets.min(initial=math.inf))
+
+    def _completion(self, moved: Float[np.ndarray, " pairs"]) -> tuple[float, float, float]:
+        """Return value, slope and reach; the quotient bends by itself, whatever the links do."""
+        sent = self._size > 0
+        if not sent.any():
+            return 0.0, 0.0, math.inf
+        with np.errstate(divide="ignore"):
+            taken = self._size[sent] / self._rate[sent]
+        last = taken.max()
+        tied = taken >= last * (1 - NEAR)
+        slope = (
+            -(taken * moved[sent] / self._rate[sent])[tied] if np.isfinite(last) else np.zeros(1)
+        )
+        return float(last), float(slope.max()), math.inf
 
 
 @dataclass(frozen=True)
