@@ -1,6 +1,8 @@
 """Exact max-min rates of AI-cluster networks, the links that cost them, and what to change."""
 
 from fabric import (
+    collectives as collectives,
+    hardware as hardware,
     readers as readers,
     routing as routing,
     topologies as topologies,
@@ -22,9 +24,9 @@ from fabric.network import (
 )
 from fabric.solvers import (
     RESULTS as RESULTS,
+    Completion as Completion,
     Mean as Mean,
     RateSolution as RateSolution,
-    Completion as Completion,
     Sensitivities as Sensitivities,
     Sensitivity as Sensitivity,
     certify as certify,
@@ -32,4 +34,10 @@ from fabric.solvers import (
     max_min_rates as max_min_rates,
     one_sided as one_sided,
     sensitivities as sensitivities,
+)
+from fabric.training import (
+    Layout as Layout,
+    Model as Model,
+    StepReport as StepReport,
+    step as step,
 )

@@ -429,6 +429,10 @@ def test_inside_a_transformation_it_names_what_to_use():
         jax.jit(gain)(net.capacity)
 
 
+def last(net, routes, size):
+    return float(np.max(size / np.asarray(fb.max_min_rates(net, routes).rates)))
+
+
 def test_completion_is_the_slowest_of_sizes_over_rates_and_bends_as_a_step_says():
     net = fb.topologies.leaf_spine(
         leaves=4, spines=2, hosts_per_leaf=4, cables_per_pair=2, capacity="400Gb/s"
@@ -436,29 +440,35 @@ def test_completion_is_the_slowest_of_sizes_over_rates_and_bends_as_a_step_says(
     flows = fb.traffic.permutation(net.hosts, seed=3)
     routes = fb.routing.spray(net, flows)
     size = np.random.default_rng(0).choice([1e9, 2e9], flows.n_flows)
-    last = lambda net: float(np.max(size / np.asarray(fb.max_min_rates(net, routes).rates)))
     table = fb.sensitivities(net, routes, fb.Completion(size))
-    assert table.value == pytest.approx(last(net), rel=1e-12)
+    assert table.value == pytest.approx(last(net, routes, size), rel=1e-12)
     step = 1e-6
     for row in table:
         links = net.labels.is_tier(row.key)
-        with_ = lambda sign: net.with_capacity(net.capacity * (1 + sign * step * links))  # noqa: B023
-        up, down = last(with_(1)) / table.value - 1, 1 - last(with_(-1)) / table.value
+        more, less = (net.with_capacity(net.capacity * (1 + s * step * links)) for s in (1, -1))
         # A quotient bends by the square of the step.
+        up = last(more, routes, size) / table.value - 1
         assert row.gain_per_plus_1pct == pytest.approx(up / step, abs=1e-5)
+        down = 1 - last(less, routes, size) / table.value
         assert row.loss_per_minus_1pct == pytest.approx(down / step, abs=1e-5)
 
 
 def test_completion_agrees_with_a_function_that_says_the_same():
+    tried = 0
     for drawn, _ in tied_problems(40):
         rates = np.asarray(fb.max_min_rates(drawn.network, drawn.routes).rates)
         if not np.all(rates > 0):
             continue
+        tried += 1
         size = np.arange(1.0, len(rates) + 1)
-        ask = lambda goal: fb.sensitivities(drawn.network, drawn.routes, goal, by="link").rows  # noqa: B023
-        named, own = ask(fb.Completion(size)), ask(lambda s: jax.numpy.max(size / s.rates))  # noqa: B023
-        worth = lambda rows: {
-            r.key: (r.gain_per_plus_1pct, r.loss_per_minus_1pct) for r in rows
-        }  # fmt: skip
-        for key, pair in worth(named).items():
-            np.testing.assert_allclose(pair, worth(own)[key], rtol=1e-9, atol=1e-12)
+        goals = (fb.Completion(size), lambda s, size=size: jax.numpy.max(size / s.rates))
+        named, own = (
+            {
+                row.key: (row.gain_per_plus_1pct, row.loss_per_minus_1pct)
+                for row in fb.sensitivities(drawn.network, drawn.routes, goal, by="link")
+            }
+            for goal in goals
+        )
+        for key, pair in named.items():
+            np.testing.assert_allclose(pair, own[key], rtol=1e-9, atol=1e-12)
+    assert tried > 10

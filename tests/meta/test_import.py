@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = (
     "numba", "scipy.optimize", "networkx", "polars", "pydantic", "optax", "matplotlib", "typer",
-    "rich",
+    "rich", "yaml",
 )  # fmt: skip
 
 
