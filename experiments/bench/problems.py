@@ -54,6 +54,8 @@ def work_of(cell: Cell) -> Work:
             made["flow_ptr"], made["flow_links"], n_links=net.n_links
         )
         return _solving(net, fresh, cell.phase, cell.method)
+    if cell.problem == "superpod":
+        return _stepping(int(cell.size.removeprefix("n")), cell.phase)
     if cell.phase == "build":
         return Work(lambda: None, lambda _: timed(lambda: _fat_tree(cell)), _net_facts)
     phase, _, rule = cell.phase.partition("-")
@@ -139,6 +141,49 @@ def _route(net: fb.Network, flows: fb.Flows, rule: str) -> fb.Routes:
     if rule == "ecmp":
         return fb.routing.ecmp(net, flows, seed=0)
     return fb.routing.spray(net, flows)
+
+
+def _stepping(servers: int, phase: str) -> Work:
+    """Build a cluster, or step on it with sensitivities by tier, warm or in a new process."""
+    build = lambda: fb.topologies.cluster("dgx-h100", nodes=servers)
+    if phase == "build":
+        return Work(lambda: None, lambda _: timed(build), _net_facts)
+    if phase == "cold":
+        return Work(lambda: None, lambda _: _cold(servers), lambda _: {})
+    net, model, layout = build(), fb.Model.listed(STEP_MODEL), step_layout(servers)
+    return Work(
+        lambda: None,
+        lambda _: timed(lambda: fb.step(net, model, layout, "spread")),
+        lambda report: {
+            "gpus": report.gpus_used,
+            "step_time_s": report.step_time,
+            "flows": sum(phase.traffic.exchange.n_flows for phase in report.phases),
+            "certificate": report.certificate,
+        },
+    )
+
+
+STEP_MODEL = "llama-3.1-70b"
+
+
+def step_layout(servers: int) -> fb.Layout:
+    """Return a layout for a 70B model on so many servers of 8 GPUs."""
+    dp = servers // 4
+    return fb.Layout.parse(
+        f"tp8 sp pp4 dp{dp} zero1 mb1 gbs{32 * dp} seq8192 bf16 recompute=selective"
+    )
+
+
+def _cold(servers: int) -> tuple[float, None]:
+    """Return what a new process takes from its start to the answer."""
+    code = (
+        "import jax; jax.config.update('jax_enable_x64', True); import fabric as fb; "
+        f"net = fb.topologies.cluster('dgx-h100', nodes={servers}); "
+        f"layout = fb.Layout.parse('{step_layout(servers)}'); "
+        f"fb.step(net, fb.Model.listed('{STEP_MODEL}'), layout, 'spread')"
+    )
+    run = lambda: subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    return timed(run)[0], None
 
 
 def _reading() -> Work:

@@ -98,11 +98,23 @@ def _random_pairs() -> Iterator[Spec]:
             yield Spec(problem, phase, "k8", {"k64": target})
 
 
+def _steps() -> Iterator[Spec]:
+    """A training step of a 70B model on DGX H100 clusters; the size is the number of servers."""
+    targets: dict[str, dict[str, float | None]] = {
+        "build": {"n127": None, "n512": None, "n2048": None},
+        "step": {"n127": 1.0, "n512": None, "n2048": None},
+        "cold": {"n127": 10.0},
+    }
+    for phase, sizes in targets.items():
+        yield Spec("superpod", phase, "n8", sizes)
+
+
 SPECS = (
     Spec("import", "import", "fabric", {"fabric": 0.3}),
     Spec("file", "read", "demo", {"demo": None}),
     *_permutations(),
     *_random_pairs(),
+    *_steps(),
 )
 
 

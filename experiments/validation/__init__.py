@@ -1,0 +1,1 @@
+"""Step times and memory that were measured and published, against ours."""
