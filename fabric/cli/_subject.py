@@ -16,8 +16,8 @@ DEMO = Path(__file__).resolve().parents[1] / "data" / "demo.ibnetdiscover.gz"
 Fabric = Annotated[
     str,
     typer.Argument(
-        help="A file (ibnetdiscover, node-link JSON), `demo`, or a builder such as "
-        "`fat_tree:k=8,capacity=400Gb/s`.",
+        help="A file (ibnetdiscover, node-link JSON), `demo`, a cluster such as "
+        "`dgx-h100:nodes=127`, or a builder such as `fat_tree:k=8,capacity=400Gb/s`.",
     ),
 ]
 Capacity = Annotated[
@@ -127,7 +127,7 @@ def _found(text: str, given: dict[str, str]) -> Subject:
 
 
 def _words() -> list[str]:
-    return ["demo", *topologies.BUILDERS]
+    return ["demo", *topologies.BUILDERS, *topologies.CLUSTERS]
 
 
 def _exists(path: Path, *, file: bool) -> bool:

@@ -1,14 +1,17 @@
 """`fabric topo`: what a fabric consists of, what looks wrong, and other formats of it."""
 
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+from jaxtyping import Bool
 
-from fabric import readers
+from fabric import readers, topologies
 from fabric._errors import ModelError
+from fabric.cli._bill import Prices, bill_lines, bill_record, bought, read_prices
 from fabric.cli._output import (
     FORMATS,
     Format,
@@ -46,6 +49,7 @@ def topo(
     attribute: Attribute = None,
     latency_unit: LatencyUnit = None,
     host_pattern: HostPattern = None,
+    prices: Prices = None,
 ) -> None:
     """Show what a fabric consists of and what looks wrong; or write it in another format."""
     known("--format", format, FORMATS)
@@ -55,6 +59,7 @@ def topo(
         if output is None:
             message = f"`--export {export}` needs `-o FILE`, the file to write."
             raise ModelError(message)
+    listed_prices = None if prices is None else read_prices(prices)
     subject = load(
         fabric, default_capacity=capacity, unit=unit, capacity=attribute,
         latency_unit=latency_unit, host_pattern=host_pattern,
@@ -63,7 +68,10 @@ def topo(
         _export(subject.network, export, output)
         return
     answer = readers.summary(subject.reading or subject.network)
+    answer["switches"] = int(_is_switch(subject.network).sum())
     answer["bill_of_materials"] = _materials(subject.network)
+    answer["about"] = dict(subject.network.labels.about)
+    answer["bill"] = bill_record(topologies.bill(subject.network, listed_prices))
     emit(answer, lambda said: _text(said, subject), format, output)
 
 
@@ -73,12 +81,19 @@ def _export(network: Network, export: str, output: Path) -> None:
     note(f"wrote {output}: {counted(cables, 'cable')} as {export}")
 
 
+def _is_switch(network: Network) -> Bool[np.ndarray, " nodes"]:
+    """Return which nodes are switches of the fabric; those inside servers are not."""
+    labels = network.labels
+    inside = labels.is_kind(*topologies.INSIDE_KINDS, "router")
+    return np.asarray(labels.forwards) & ~np.asarray(labels.endpoint) & ~inside
+
+
 def _materials(network: Network) -> dict[str, Any]:
     """Return switches by ports in use and live cables by tier and capacity."""
     labels = network.labels
     live = np.flatnonzero(np.asarray(network.alive))
     ports = np.bincount(labels.src[live], minlength=labels.n_nodes)
-    switches = np.flatnonzero(np.asarray(labels.forwards) & ~np.asarray(labels.endpoint))
+    switches = np.flatnonzero(_is_switch(network))
     kinds = Counter((labels.kinds[labels.kind_of[n]], int(ports[n])) for n in switches.tolist())
     _, first = np.unique(labels.cable_of[live], return_index=True)
     one = live[first]
@@ -108,11 +123,16 @@ def _text(answer: dict[str, Any], subject: Subject) -> list[str]:
             f"  {answer['format']} (confidence {answer['confidence']:.2f}), "
             f"{counted(answer['records'], 'cable record')}, {(answer['fingerprint'] or '')[:19]}"
         )
-    nodes = listed([f"{count:,} {kind}" for kind, count in answer["nodes"].items()], 8)
+    if "cluster" in (about := answer["about"]):
+        said = f"{about['network']}, routed by {about['routing']}; {about['evidence']}"
+        lines += textwrap.wrap(said, 98, initial_indent="  ", subsequent_indent="  ")
+    inside = topologies.INSIDE_KINDS if answer["bill"]["inside"] else ()  # listed with the servers
+    shown = {kind: count for kind, count in answer["nodes"].items() if kind not in inside}
+    nodes = listed([f"{count:,} {kind}" for kind, count in shown.items()], 8)
     switches = counted(answer["switches"], "switch", "switches")
     lines.append(f"nodes     {nodes}; {switches} ({answer['tiers_note']})")
     cables: dict[str, list[str]] = {}
-    for row in answer["bill_of_materials"]["cables"]:
+    for row in _fabric_first(answer):
         speed = f"{row['count']:,} of {bits(row['capacity'])}"
         cables.setdefault(row["tier"], []).append(speed)
     tiers = [f"{tier}: {listed(speeds, 4)}" for tier, speeds in cables.items()]
@@ -138,10 +158,19 @@ def _text(answer: dict[str, Any], subject: Subject) -> list[str]:
         total = counted(sum(row["count"] for row in rows), f"{kind} switch", f"{kind} switches")
         kinds.append(f"  {total} by ports used: {listed(used, 6)}")
     lines += _first(kinds, 4, "kind", 2)
-    total = sum(row["count"] for row in answer["bill_of_materials"]["cables"])
+    total = sum(row["count"] for row in _fabric_first(answer) if not _is_inside(row, answer))
     endpoints = counted(answer["bill_of_materials"]["endpoints"], "endpoint")
-    lines.append(f"  {counted(total, 'cable')}, {endpoints}")
-    return lines
+    lines.append(f"  {counted(total, 'cable')}, {endpoints}; {bought(answer['bill'])}")
+    return lines + bill_lines(answer["bill"])
+
+
+def _fabric_first(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of cables, those inside servers last."""
+    return sorted(answer["bill_of_materials"]["cables"], key=lambda row: _is_inside(row, answer))
+
+
+def _is_inside(row: dict[str, Any], answer: dict[str, Any]) -> bool:
+    return bool(answer["bill"]["inside"]) and row["tier"] in topologies.INSIDE_TIERS
 
 
 def _first(lines: list[str], limit: int, noun: str, indent: int = 0) -> list[str]:

@@ -7,9 +7,12 @@ from fabric.network._checks import (
     index_array as index_array,
     is_whole as is_whole,
     whole as whole,
+    whole_array as whole_array,
+    whole_or_fault as whole_or_fault,
     wholes as wholes,
 )
 from fabric.network._flows import Flows as Flows
+from fabric.network._join import join as join
 from fabric.network._labels import (
     ENDPOINT_KINDS as ENDPOINT_KINDS,
     SERVICE_KINDS as SERVICE_KINDS,

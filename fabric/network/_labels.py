@@ -94,6 +94,10 @@ class Labels:
     and receives; none of these forwards. Where no such kind occurs (a wide-area graph), every
     node does both. Arrays are copied unless they are read-only already, and refuse writes: networks
     share their labels.
+
+    About the whole:
+        source: what was built or read, in words. `about`: facts by name, for example
+            {"cluster": "dgx-h100", "gpu": "h100-sxm", "routing": "spray"}.
     """
 
     kinds: tuple[str, ...]
@@ -111,6 +115,7 @@ class Labels:
     endpoint: Bool[np.ndarray, " nodes"] = field(default_factory=_by_kind)
     forwards: Bool[np.ndarray, " nodes"] = field(default_factory=_by_kind)
     source: str = ""
+    about: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self):
         finest = next((kind for kind in ENDPOINT_KINDS if kind in self.present_kinds), None)
@@ -131,6 +136,7 @@ class Labels:
             object.__setattr__(self, name, read_only(getattr(self, name)))
         tags = {tag: read_only(values) for tag, values in self.tags.items()}
         object.__setattr__(self, "tags", tags)
+        object.__setattr__(self, "about", dict(self.about))
 
     @property
     def n_nodes(self) -> int:

@@ -6,12 +6,19 @@ from fabric._errors import ModelError
 from fabric.network import Flows, Network, Routes, whole
 from fabric.routing._graph import Trip
 from fabric.routing._rows import Piece, chunk_for, routes_from
+from fabric.routing._servers import RAILS, has_servers, routed
 
 _SALTS = ("switch", "shared")
 
 
 def ecmp(
-    network: Network, flows: Flows, *, seed: int = 0, queue_pairs: int = 1, salt: str = "switch"
+    network: Network,
+    flows: Flows,
+    *,
+    seed: int = 0,
+    queue_pairs: int = 1,
+    salt: str = "switch",
+    rails: str = RAILS[0],
 ) -> Routes:
     """Return one shortest path per flow, chosen by a hash at every switch.
 
@@ -30,9 +37,12 @@ def ecmp(
             1/n of the cap. Rows of flow f are f * n to f * n + n - 1.
         salt: "switch": every node hashes in its own way. "shared": all hash alike, a fault that
             real fabrics show: later hops repeat the choice of the first, and most links idle.
+        rails: "direct": a GPU uses its own NIC. "forward": traffic to another rail first goes to
+            the GPU of its server on that rail, as NCCL's PXN does. For networks with servers.
 
     Returns:
-        One-level `Routes` (a bundle is a link), hops in the order of the path.
+        One-level `Routes` (a bundle is a link), hops in the order of the path. Two-level where
+        the network has servers: inside them traffic is sprayed, only the fabric is hashed.
 
     Raises:
         ModelError: If an end of a flow is no endpoint or is out of range, a flow goes from a node
@@ -50,15 +60,23 @@ def ecmp(
         >>> routes.n_flows, routes.n_hops, routes.weight.tolist()
         (2, 8, [0.5, 0.5])
     """
-    from fabric.kernels._paths import walk_hashed
-
     pairs, number = whole("queue_pairs", queue_pairs), whole("seed", seed, 0, 2**64 - 1)
     if salt not in _SALTS:
         message = f"`salt` needs one of 'switch' and 'shared', but got {salt!r}."
         raise ModelError(message)
-    trip = Trip(network, flows)
+    walk = lambda trip: _hashed(trip, pairs, number, salt)
+    rule = {"rails": rails} if has_servers(network) else {}
+    return routed(network, flows, walk, pairs, rails).with_rule(
+        name="ecmp", seed=number, queue_pairs=pairs, salt=salt, **rule
+    )
+
+
+def _hashed(trip: Trip, pairs: int, seed: int, salt: str) -> Routes:
+    from fabric.kernels._paths import walk_hashed
+
+    flows = trip.flows
     length = np.zeros(flows.n_flows * pairs, np.int32)
-    key = np.uint64(number)
+    key = np.uint64(seed)
     pieces: list[Piece] = []
     for block in trip.blocks():
         at, stop = block.begun * pairs, block.stop * pairs
@@ -70,6 +88,5 @@ def ecmp(
             )  # fmt: skip
             pieces.append((begun, at, chunk[:used]))
     trip.check_reached(length[::pairs] < 0)
-    return routes_from(
-        flows, pairs, trip.demand.order, pieces, length, network.n_links, network.n_links
-    ).with_rule(name="ecmp", seed=number, queue_pairs=pairs, salt=salt)
+    n_links = trip.network.n_links
+    return routes_from(flows, pairs, trip.demand.order, pieces, length, n_links, n_links)

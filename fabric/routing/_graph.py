@@ -80,14 +80,26 @@ class Block(NamedTuple):
 class Trip:
     """One routing job: the graph, the demand, and the blocks to walk.
 
+    Args:
+        network: With labels.
+        flows: (flows,).
+        instead_of: Where these flows run on behalf of others: the network and the flows of
+            those, and which of them each of these is. Messages speak of them.
+
     Attributes:
         graph, demand: What the kernels read.
         longest: No path has more hops, and no flow more stages.
     """
 
-    def __init__(self, network: Network, flows: Flows):
+    def __init__(
+        self,
+        network: Network,
+        flows: Flows,
+        instead_of: tuple[Network, Flows, Int[np.ndarray, " flows"]] | None = None,
+    ):
         check_flows(network, flows)
         self.network, self.flows = network, flows
+        self._said = instead_of or (network, flows, np.arange(flows.n_flows))
         src, dst = _int32(flows.src), _int32(flows.dst)
         asked = np.zeros(network.n_nodes, bool)
         asked[dst] = True
@@ -109,29 +121,37 @@ class Trip:
 
     def check_reached(self, lost: Bool[np.ndarray, " flows"]) -> None:
         """Raise `InfeasibleError` that names flows whose destination cannot be reached."""
-        if not lost.any():
-            return
-        flows, labels = np.flatnonzero(lost), self.network.labels
-        ends = zip(self.flows.src[flows], self.flows.dst[flows], strict=True)
-        pairs = list(dict.fromkeys((int(a), int(b)) for a, b in ends))
-        pair_name = lambda i: " -> ".join(names_of(self.network, pairs[i]))
-        dead = np.flatnonzero(~np.asarray(self.network.alive))
-        if len(dead):
-            cause = (
-                f"{len(dead):,} of {self.network.n_links:,} links are dead: "
-                f"{some(dead.tolist(), name=self.network.link_name)}. "
-                f"Bring links back (`network.alive`), or leave these pairs out."
-            )
-        else:
-            cause = (
-                f"No link is dead, and {int(labels.forwards.sum()):,} of {labels.n_nodes:,} nodes "
-                f"forward. Add the missing links, or let more nodes forward (`labels.forwards`)."
-            )
-        message = (
-            f"{len(flows):,} of {len(lost):,} flows cannot reach their destination over live links "
-            f"and forwarding nodes: {some(range(len(pairs)), name=pair_name)}. {cause}"
+        network, flows, number = self._said
+        all_lost = np.zeros(flows.n_flows, bool)
+        all_lost[number] = lost
+        check_reached(network, flows, all_lost)
+
+
+def check_reached(network: Network, flows: Flows, lost: Bool[np.ndarray, " flows"]) -> None:
+    """Raise `InfeasibleError` that names the flows that are lost, if any is."""
+    if not lost.any():
+        return
+    number, labels = np.flatnonzero(lost), network.labels
+    ends = zip(flows.src[number], flows.dst[number], strict=True)
+    pairs = list(dict.fromkeys((int(a), int(b)) for a, b in ends))
+    pair_name = lambda i: " -> ".join(names_of(network, pairs[i]))
+    dead = np.flatnonzero(~np.asarray(network.alive))
+    if len(dead):
+        cause = (
+            f"{len(dead):,} of {network.n_links:,} links are dead: "
+            f"{some(dead.tolist(), name=network.link_name)}. "
+            f"Bring links back (`network.alive`), or leave these pairs out."
         )
-        raise InfeasibleError(message)
+    else:
+        cause = (
+            f"No link is dead, and {int(labels.forwards.sum()):,} of {labels.n_nodes:,} nodes "
+            f"forward. Add the missing links, or let more nodes forward (`labels.forwards`)."
+        )
+    message = (
+        f"{len(number):,} of {len(lost):,} flows cannot reach their destination over live links "
+        f"and forwarding nodes: {some(range(len(pairs)), name=pair_name)}. {cause}"
+    )
+    raise InfeasibleError(message)
 
 
 def check_flows(network: Network, flows: Flows) -> None:

@@ -9,6 +9,7 @@ from fabric._errors import ModelError
 from fabric.network import Flows, Network, Routes, whole
 from fabric.routing._graph import Trip
 from fabric.routing._rows import Piece, chunk_for, routes_from
+from fabric.routing._servers import RAILS, has_servers, routed
 
 _START = 1 << 12
 
@@ -56,7 +57,12 @@ _OF_SHARES = ("share_node", "share")
 
 
 def spray(
-    network: Network, flows: Flows, *, queue_pairs: int = 1, max_parts: int = 50_000_000
+    network: Network,
+    flows: Flows,
+    *,
+    queue_pairs: int = 1,
+    max_parts: int = 50_000_000,
+    rails: str = RAILS[0],
 ) -> Routes:
     """Return routes that split every flow equally over all its shortest paths, cable by cable.
 
@@ -75,6 +81,7 @@ def spray(
             all go the same way.
         max_parts: Most (bundle, link) entries to make, about 16 bytes each. Fabrics without
             tiers, such as a torus, and many dead links make many.
+        rails: As in `ecmp`, for networks with servers.
 
     Returns:
         Two-level `Routes`. The hops of a flow are its stages, in order, each with `hop_use` 1;
@@ -96,10 +103,18 @@ def spray(
         >>> routes.n_bundles, routes.part_use.tolist()
         (4, [1.0, 0.5, 0.5, 0.5, 0.5, 1.0])
     """
+    pairs, limit = whole("queue_pairs", queue_pairs), whole("max_parts", max_parts)
+    walk = lambda trip: _sprayed(trip, pairs, limit)
+    rule = {"rails": rails} if has_servers(network) else {}
+    return routed(network, flows, walk, pairs, rails).with_rule(
+        name="spray", queue_pairs=pairs, **rule
+    )
+
+
+def _sprayed(trip: Trip, pairs: int, limit: int) -> Routes:
     from fabric.kernels._spray import walk_sprayed
 
-    pairs, limit = whole("queue_pairs", queue_pairs), whole("max_parts", max_parts)
-    trip = Trip(network, flows)
+    flows, n_links = trip.flows, trip.network.n_links
     book = _new_book(trip)
     length = np.zeros(flows.n_flows, np.int32)
     pieces: list[Piece] = []
@@ -127,10 +142,8 @@ def spray(
         book.part_use[:n_parts].copy(),
     )
     # Without flows there is no part, and routes without parts are one-level.
-    bundles = n_bundles if n_parts else network.n_links
-    return routes_from(
-        flows, pairs, trip.demand.order, pieces, length, network.n_links, bundles, parts
-    ).with_rule(name="spray", queue_pairs=pairs)
+    bundles = n_bundles if n_parts else n_links
+    return routes_from(flows, pairs, trip.demand.order, pieces, length, n_links, bundles, parts)
 
 
 def _check_parts(parts: int, limit: int, done: int, flows: int) -> None:

@@ -1,5 +1,6 @@
 """`build`: a network from one line of text such as `fat_tree:k=8,capacity=400Gb/s`."""
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Sequence
@@ -8,6 +9,7 @@ from typing import Any, get_args
 from fabric._errors import ModelError, nearest, raise_faults, some
 from fabric.network import Network
 from fabric.topologies._clos import clos
+from fabric.topologies._cluster import CLUSTERS, cluster
 from fabric.topologies._fat_tree import fat_tree
 from fabric.topologies._leaf_spine import leaf_spine
 from fabric.topologies._rail_optimized import rail_optimized
@@ -21,7 +23,9 @@ BUILDERS: dict[str, Callable[..., Network]] = {
     "single_switch": single_switch,
     "full_mesh": full_mesh,
 }
-"""Every builder that `build` knows, by name."""
+"""Every builder of a fabric that `build` knows, by name; it also knows `cluster` and `CLUSTERS`."""
+
+_FLAGS = {"true": True, "yes": True, "false": False, "no": False}
 
 _SPEC = re.compile(r"\s*([A-Za-z][\w-]+)\s*(?::(.*))?", re.DOTALL)
 
@@ -37,7 +41,7 @@ def is_spec(text: str) -> bool:
     if match is None:
         return False
     if match[2] is None:
-        return _name(match[1]) in BUILDERS
+        return _builder(match[1]) is not None
     return not match[2].strip() or re.match(r"\s*[\w-]+\s*=", match[2]) is not None
 
 
@@ -45,8 +49,9 @@ def build(spec: str) -> Network:
     """Return the network that a line of text asks for.
 
     Args:
-        spec: `name:key=value,key=value`: a builder of `BUILDERS` and its arguments, rates and
-            times with their unit. A list, such as hosts per leaf, is written `4+4+2`.
+        spec: `name:key=value,key=value`: a builder of `BUILDERS`, or a cluster of `CLUSTERS`, and
+            its arguments, rates and times with their unit. A list, such as hosts per leaf, is
+            written `4+4+2`.
 
     Raises:
         ModelError: If the builder or an argument is unknown, missing, given twice or no number
@@ -62,11 +67,12 @@ def build(spec: str) -> Network:
             f"'{spec}' is no network of the form `name:key=value,...`, for example `fat_tree:k=8`."
         )
         raise ModelError(message)
-    name = _name(match[1])
-    if name not in BUILDERS:
-        message = f"'{match[1]}' is no builder. {nearest(name, list(BUILDERS))}"
+    name, builder = match[1].replace("-", "_"), _builder(match[1])
+    if builder is None:
+        known_names = [*BUILDERS, *CLUSTERS]
+        message = f"'{match[1]}' is no builder. {nearest(match[1], known_names)}"
         raise ModelError(message)
-    known = inspect.signature(BUILDERS[name]).parameters
+    known = inspect.signature(builder).parameters
     values: dict[str, Any] = {}
     faults: list[str] = []
     for part in (match[2] or "").split(","):
@@ -85,17 +91,24 @@ def build(spec: str) -> Network:
     if missing:
         faults.append(f"`{name}` needs {some(missing)}. Arguments: {some(known, limit=12)}.")
     raise_faults(faults)
-    return BUILDERS[name](**values)
+    return builder(**values)
 
 
-def _name(word: str) -> str:
-    return word.replace("-", "_")
+def _builder(word: str) -> Callable[..., Network] | None:
+    """Return the builder of a name, or the cluster of it, written with dashes or underscores."""
+    if (name := word.replace("_", "-")) in CLUSTERS:
+        return functools.partial(cluster, name)
+    return cluster if word == "cluster" else BUILDERS.get(word.replace("-", "_"))
 
 
 def _value(name: str, key: str, text: str, annotation: Any, faults: list[str]) -> Any:
     kinds = get_args(annotation) or (annotation,)
     if str in kinds:
         return text
+    if bool in kinds:
+        if text.lower() not in _FLAGS:
+            faults.append(f"`{name}`: '{key}' needs yes or no, but got '{text}'.")
+        return _FLAGS.get(text.lower())
     listed = Sequence[int] in kinds and "+" in text
     number, what = (float, "a number") if float in kinds else (int, "a whole number")
     try:

@@ -9,6 +9,7 @@ import numpy as np
 from fabric._errors import ModelError, raise_faults, some
 from fabric._units import parse_rate
 from fabric.network import Network
+from fabric.topologies._servers import INSIDE_KINDS
 
 _TIER = "leaf-spine"
 
@@ -61,7 +62,9 @@ def why_not_uniform(network: Network) -> str:
     if lacking:
         return f"It has no {' and no '.join(lacking)}."
     forwards = np.asarray(labels.forwards)
-    others = np.flatnonzero(forwards & ~labels.is_kind("leaf", "spine"))
+    if "plane" in labels.tags:
+        return "Its planes are isolated, so not every leaf meets every spine."
+    others = np.flatnonzero(forwards & ~labels.is_kind("leaf", "spine", *INSIDE_KINDS))
     if len(others):
         kinds = sorted({labels.kinds[labels.kind_of[node]] for node in others})
         return f"It has other switches than leaves and spines: {some(kinds)}."
