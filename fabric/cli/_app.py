@@ -7,9 +7,12 @@ from typing import Annotated
 import typer
 
 from fabric._errors import FabricError, printable
+from fabric.cli._coll import coll
+from fabric.cli._compare_runs import compare
 from fabric.cli._doctor import doctor, no_device
 from fabric.cli._list import list_known
 from fabric.cli._output import PIPE_CLOSED, silence
+from fabric.cli._run import run
 from fabric.cli._solve import solve
 from fabric.cli._topo import topo
 
@@ -53,8 +56,11 @@ def options(
     """Exact max-min rates, bottleneck links and what to change, for the networks of AI clusters."""
 
 
+app.command("run")(run)
+app.command("compare")(compare)
 app.command("solve")(solve)
 app.command("topo")(topo)
+app.command("coll")(coll)
 app.command("list")(list_known)
 app.command("doctor")(doctor)
 

@@ -5,9 +5,11 @@ from typing import Any
 
 from fabric.cli._output import FORMATS, Format, Output, check_output, emit, known
 
+_PARTS = ("servers", "gpus", "nics", "switches", "profiles")
+
 
 def list_known(format: Format = "text", output: Output = None) -> None:
-    """Show the builders, patterns, routings, file formats and methods there are."""
+    """Show the builders, clusters, hardware, patterns, routings, formats and methods there are."""
     known("--format", format, FORMATS)
     check_output(output)
     answer = _known()
@@ -15,7 +17,7 @@ def list_known(format: Format = "text", output: Output = None) -> None:
 
 
 def _known() -> dict[str, Any]:
-    from fabric import readers, routing, solvers, topologies, traffic
+    from fabric import collectives, hardware, readers, routing, solvers, topologies, traffic
 
     return {
         "schema": "fabric.list/1",
@@ -34,6 +36,13 @@ def _known() -> dict[str, Any]:
             }
             for name, builder in topologies.BUILDERS.items()
         ],
+        "clusters": [
+            {"name": name, "server": design.server, "network": design.network}
+            | {"unit": design.unit, "most": design.most, "evidence": design.evidence}
+            for name, design in topologies.CLUSTERS.items()
+        ],
+        "hardware": {kind: list(hardware.names(kind)) for kind in _PARTS},
+        "collectives": {name: list(ways) for name, ways in collectives.ALGORITHMS.items()},
         "patterns": list(traffic.PATTERNS),
         "routings": [
             {"name": name, "does": _first_line(rule)} for name, rule in routing.ROUTINGS.items()
@@ -56,7 +65,13 @@ def _text(answer: dict[str, Any]) -> list[str]:
             for p in builder["parameters"]
         ]
         lines += _wrapped(f"  {builder['name']}", keys)
+    clusters = [f"{row['name']} ({row['most']:,})" for row in answer["clusters"]]
+    lines += _wrapped("clusters   NAME:nodes=N, up to", clusters)
+    for kind in _PARTS:
+        lines += _wrapped(f"{kind:10}", answer["hardware"][kind], indent=10)
     lines.append("fabrics    demo (ships with the package), or a file")
+    lines.append("collectives")
+    lines += [f"  {name:14} {', '.join(ways)}" for name, ways in answer["collectives"].items()]
     lines.append(f"patterns   {', '.join(answer['patterns'])}")
     lines.append("routings")
     lines += [f"  {rule['name']:8} {rule['does']}" for rule in answer["routings"]]
@@ -71,12 +86,12 @@ def _short(default: object) -> str:
     return "auto" if default is None else str(default)
 
 
-def _wrapped(name: str, keys: list[str], width: int = 98) -> list[str]:
-    lines, line = [], f"{name:17}"
+def _wrapped(name: str, keys: list[str], width: int = 98, indent: int = 17) -> list[str]:
+    lines, line = [], f"{name:{indent}}"
     for i, key in enumerate(keys):
         piece = key + ("," if i < len(keys) - 1 else "")
         if len(line) + len(piece) + 1 > width:
             lines.append(line)
-            line = " " * 17
+            line = " " * indent
         line += f" {piece}"
     return [*lines, line]
