@@ -14,6 +14,9 @@ NARAYANAN = (
 )
 
 
+WEAK_SCALING = "NVIDIA/Megatron-LM, images/model_table.png (weak scaling on H100)"
+
+
 @dataclass(frozen=True)
 class Trained:
     """A model of GPT's shape and how it was trained, on servers of 8 A100 of 80 GB.
@@ -101,4 +104,53 @@ TABLE_1 = (
     Scaled(310.1, 16384, 96, 128, 8, 16, 15, 3, 2160, 1, 155),
     Scaled(529.6, 20480, 105, 128, 8, 35, 9, 1, 2520, 1, 163),
     Scaled(1008.0, 25600, 128, 160, 8, 64, 6, 0, 3072, 1, 163),
+)
+
+
+@dataclass(frozen=True)
+class Weak:
+    """A row of the weak scaling of Megatron-Core: GPT shapes on H100, BF16, 4,096 tokens.
+
+    Attributes:
+        parameters: In billions, as the table names the model.
+        hidden, layers, heads: Its shape; vocabulary 131,072.
+        tp, pp, dp: How it was cut; sequence parallel where tp is more than 1.
+        gbs: Batch in sequences.
+        tflops: Measured model TFLOP/s per GPU, nothing computed again.
+    """
+
+    parameters: float
+    hidden: int
+    layers: int
+    heads: int
+    tp: int
+    pp: int
+    dp: int
+    gbs: int
+    tflops: float
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of a step: 72 B s L h^2 (1 + s/6h + V/12Lh) over the measured FLOP/s."""
+        h, s, layers = self.hidden, 4096, self.layers
+        flops = 72 * self.gbs * s * layers * h**2 * (1 + s / (6 * h) + 131072 / (12 * layers * h))
+        return flops / (self.tp * self.pp * self.dp * self.tflops * 1e12)
+
+    @property
+    def vpp(self) -> int:
+        """Virtual stages, which the table does not say: assumed as chunks of two layers, or one."""
+        depth = self.layers // self.pp
+        return 1 if self.pp == 1 else depth // (2 if depth % 2 == 0 else 1)
+
+
+TABLE_H100 = (
+    Weak(1.7, 2048, 24, 16, 1, 1, 48, 192, 408.8),
+    Weak(7.1, 4096, 30, 32, 2, 1, 48, 192, 465.9),
+    Weak(16, 6144, 32, 48, 4, 1, 48, 192, 489.1),
+    Weak(32, 7168, 48, 56, 8, 1, 48, 192, 459.6),
+    Weak(70, 8192, 84, 64, 8, 2, 48, 384, 419.7),
+    Weak(119, 10240, 92, 80, 8, 4, 48, 768, 420.5),
+    Weak(177, 12288, 96, 96, 8, 6, 48, 1152, 432.8),
+    Weak(314, 16384, 96, 128, 8, 8, 48, 1536, 474.4),
+    Weak(462, 18432, 112, 144, 8, 16, 48, 3072, 459.9),
 )

@@ -1,5 +1,6 @@
 """Real files -> networks, and back; each reader says what it ignored and what is contradicted."""
 
+from fabric.readers._hf_config import hf_config as hf_config
 from fabric.readers._ib_write import write_ibnetdiscover as write_ibnetdiscover
 from fabric.readers._ibnetdiscover import ibnetdiscover as ibnetdiscover
 from fabric.readers._node_link import node_link as node_link

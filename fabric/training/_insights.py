@@ -1,0 +1,144 @@
+"""What a step time depends on: bottleneck links, sensitivities, and the assumptions behind it."""
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from fabric.hardware import Gpu, Profile, evidence
+from fabric.network import Network
+from fabric.solvers import Completion, Sensitivities, Sensitivity, directional, sensitivities
+from fabric.training._assemble import Parts, Wire, assemble
+from fabric.training._compute import Compute
+from fabric.training._layout import Layout
+from fabric.training._phases import Phase
+from fabric.training._report import Assumption, Bottleneck
+
+MOST_LINKS = 3
+"""Bottleneck links that are named per kind of exchange."""
+
+
+class Total:
+    """Step time as a function of the seconds that each kind of exchange is on the wire."""
+
+    def __init__(
+        self,
+        work: Compute,
+        layout: Layout,
+        profile: Profile,
+        phases: Sequence[Phase],
+        layers: int,
+        parameters: float,
+        nodes: int,
+    ):
+        self.names = [phase.traffic.name for phase in phases]
+        self.transfer = np.array([phase.transfer for phase in phases])
+        self._latency = np.array([phase.latency for phase in phases])
+        self._parts = lambda wire: assemble(
+            work, wire, layout, profile, layers=layers, parameters=parameters, nodes=nodes
+        )
+
+    def parts(self, transfer: Float[np.ndarray, " phases"] | jax.Array | None = None) -> Parts:
+        """Return where the time goes, for other seconds on the wire if given."""
+        seconds = (self.transfer if transfer is None else transfer) + self._latency
+        given = {name: seconds[i] for i, name in enumerate(self.names)}
+        return self._parts(Wire(**{name: given.get(name, 0.0) for name in Wire._fields}))
+
+    def seconds(self, transfer: Float[np.ndarray, " phases"] | jax.Array) -> jax.Array:
+        """Return the step time."""
+        return jnp.asarray(self.parts(transfer).step)
+
+    def along(self, ways: Float[np.ndarray, "ways phases"]) -> Float[np.ndarray, " ways"]:
+        """Return the one-sided derivatives of the step time."""
+        x = jnp.asarray(self.transfer)
+        way = lambda d: directional.jvp(self.seconds, (x,), (d,))[1]
+        return np.asarray(jax.vmap(way)(jnp.asarray(ways)))
+
+
+def bottlenecks(network: Network, phases: Sequence[Phase], total: Total) -> list[Bottleneck]:
+    """Return the links that stop the last flows of each kind of exchange, dearest kind first."""
+    whole = float(total.seconds(total.transfer))
+    found = []
+    for i, phase in enumerate(phases):
+        free = total.transfer.copy()
+        free[i] = 0.0
+        cost = whole - float(total.seconds(free))
+        flow_of = np.asarray(phase.routes.flow_of)
+        rows = np.flatnonzero(np.isin(flow_of, phase.slowest))
+        links, flows = np.unique(np.asarray(phase.solution.bottleneck)[rows], return_counts=True)
+        links, flows = links[links >= 0], flows[links >= 0]
+        order = np.lexsort((links, -flows))
+        found += [
+            Bottleneck(
+                link=network.link_name(int(links[j])),
+                tier=network.labels.tiers[int(network.labels.tier_of[links[j]])],
+                group=phase.traffic.group,
+                exchange=phase.traffic.name,
+                flows=int(flows[j]),
+                cost=cost,
+                alike=len(links) - 1,
+            )
+            for j in order[:MOST_LINKS]
+        ]
+    return sorted(found, key=lambda b: -b.cost)
+
+
+def step_sensitivities(
+    network: Network, phases: Sequence[Phase], total: Total, by: str
+) -> Sensitivities:
+    """Return what 1 % of the capacity of each group of links does to the step time."""
+    keys: dict[str, int] = {}
+    rows: list[dict[str, Sensitivity]] = []
+    left_out: list[str] = []
+    for phase in phases:
+        table = sensitivities(network, phase.routes, Completion(phase.traffic.size), by)
+        rows.append({row.key: row for row in table})
+        left_out += [f"{phase.traffic.name}: {why}" for why in table.left_out]
+        keys |= {row.key: row.links for row in table}
+    if not keys:
+        return Sensitivities(by, "step time", float(total.seconds(total.transfer)), (), ())
+    # Seconds on the wire per percent of capacity more, then per percent less.
+    pick = lambda field, sign: np.array([
+        [sign * getattr(r[key], field) if key in r else 0.0 for r in rows] for key in keys
+    ]) * total.transfer  # fmt: skip
+    more = total.along(pick("gain_per_plus_1pct", 1.0))
+    less = total.along(pick("loss_per_minus_1pct", -1.0))
+    whole = float(total.seconds(total.transfer))
+    reach = lambda key, field: min(getattr(r[key], field) for r in rows if key in r)
+    out = [
+        Sensitivity(
+            key=key,
+            links=links,
+            gain_per_plus_1pct=float(more[i]) / whole,
+            loss_per_minus_1pct=-float(less[i]) / whole,
+            exact_within_plus_pct=reach(key, "exact_within_plus_pct"),
+            exact_within_minus_pct=reach(key, "exact_within_minus_pct"),
+        )
+        for i, (key, links) in enumerate(keys.items())
+    ]
+    # A step gets shorter: the most helpful first, then those that cost most when they shrink.
+    out.sort(key=lambda row: (round(row.gain_per_plus_1pct, 9), round(row.loss_per_minus_1pct, 9)))
+    return Sensitivities(by, "step time", whole, tuple(out), tuple(left_out))
+
+
+def assumptions(
+    network: Network, layout: Layout, gpu: Gpu, profile: Profile, rule: Mapping[str, object]
+) -> list[Assumption]:
+    """Return every number and setting behind the answer that is not part of the question."""
+    about = network.labels.about
+    name, kind, source = (str(rule[key]) for key in ("name", "kind", "source"))
+    out = [Assumption("routing", name, kind, source)]
+    if "evidence" in about:
+        out.append(Assumption("fabric", network.labels.source, "assumed", about["evidence"]))
+    out += [Assumption(f"layout.{word}", word, "preset", "filled in") for word in layout.filled]
+    for prefix, record in (("gpu", gpu), ("profile", profile)):
+        out += [
+            Assumption(f"{prefix}.{name}", e.value, e.kind, e.source, e.low, e.high)
+            for name, e in evidence(record)
+        ]
+    return out + [
+        Assumption(f"profile.{name}", value, profile.kind, profile.source)
+        for name, value in profile.settings().items()
+    ]
