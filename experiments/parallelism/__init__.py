@@ -1,0 +1,1 @@
+"""What is quoted of data, tensor and pipeline parallelism, against the steps of the product."""

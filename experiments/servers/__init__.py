@@ -1,0 +1,1 @@
+"""What is quoted of servers and their NVLink domains, against records, networks and rates."""
