@@ -7,13 +7,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INPUTS := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-smoke wheel constraints clean
+.PHONY: help demo test lint bench bench-smoke experiments-smoke wheel constraints clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-12s %s\n", $$1, $$2 }'
 
-demo: $(VENV)/.demo ## Solve all-to-all on the demo fabric and say which cables to plug in
-	@$(BIN)/fabric solve demo --pattern all-to-all --plug
+demo: $(VENV)/.demo ## A training step on 992 GPUs of a DGX H100 SuperPOD, whole and with a spine out
+	@$(BIN)/fabric run demo
 
 test: $(VENV)/.dev ## Run every test, doctest and notebook
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -30,6 +30,10 @@ bench: $(VENV)/.demo ## Measure speed and memory: JSON lines on stdout, a table 
 
 bench-smoke: $(VENV)/.demo ## Run every measurement once at its smallest size, without timing
 	@$(BIN)/python -m experiments.bench --smoke
+
+experiments-smoke: $(VENV)/.demo ## Run every experiment at its smallest size
+	@for name in $$($(BIN)/python -m experiments list | cut -d' ' -f1); do \
+	  $(BIN)/python -m experiments $$name --smoke --format json >/dev/null || exit 1; done
 
 wheel: $(VENV)/.demo ## Build the wheel into dist/
 	@rm -rf dist

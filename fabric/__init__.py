@@ -5,6 +5,7 @@ from fabric import (
     hardware as hardware,
     readers as readers,
     routing as routing,
+    scenario as scenario,
     topologies as topologies,
     traffic as traffic,
 )

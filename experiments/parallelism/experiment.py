@@ -29,6 +29,10 @@ def run(smoke: bool = False) -> Result:
     summary["A34 side by side"] = volumes.table(volumes.shown())
     notes = [
         "A26 (expert parallelism) is not modelled: models are dense.",
-        "A31 counts a ring over whole servers, which leaves each through all its adapters.",
+        "A31: a ring over whole servers leaves each through all its adapters. The cliff is as high "
+        "as NVLink over all of them together: none at 8 x 400 Gb/s, where throughput falls as it "
+        "does in a domain of 256, and 8 at 8 x 50 Gb/s or on one adapter.",
+        "A33: only the last backward pass of a stage hides a reduction, so larger microbatches let "
+        "slower NICs pass.",
     ]
     return Result(sorted(rows, key=lambda row: row.id.partition(" ")[0]), summary, notes)

@@ -45,7 +45,7 @@ def activations() -> Iterator[Row]:
 
 def bubbles() -> Iterator[Row]:
     """Yield A25: the bubble over all else that a pipeline of 16 stages does."""
-    # Without a head, and what tensor parallelism reduces there, all stages are alike as in the forms.
+    # Without a head and its reductions all stages are alike, as in the forms.
     model = replace(fb.Model.listed("gpt-3-175b"), vocab=8, tied=False)
     for what, words, form in (
         ("GPipe", "pp16 gbs64 schedule=gpipe", 15 / 64),
@@ -94,23 +94,28 @@ def per_parameter() -> Iterator[Row]:
     yield Row("A29 1.5T parameters, states", 24, whole / 1e12, "TB", 1e-9, RULE)
     yield Row("A29 1.5T parameters, at 75 % use", 32, whole / 0.75 / 1e12, "TB", 1e-9, RULE)
     yield Row("A29 1.5T parameters, GPUs of 80 GB", 400, whole / 0.75 / GPU, "", 1e-9, RULE)
-    why = "260 billion over one to two billion per GPU; memory finds room on 184 (summary)"
+    why = "one to two billion parameters on a GPU; what memory finds is in the summary"
     for quoted, each in ((100, 2e9), (200, 1e9)):
+        count = gpt_260b().parameters / each
         yield Row(
-            f"A29 260B parameters, GPUs at {each / 1e9:g}B each", quoted, 260e9 / each, "", 0,
-            RULE, why, refuted=True,
+            f"A29 260B parameters, GPUs at {each / 1e9:g}B each", quoted, count, "", 0, RULE, why,
+            refuted=True,
         )  # fmt: skip
 
 
-def least_gpus() -> int:
-    """Return the fewest GPUs of 80 GB that hold a GPT of 260B: stages of 8 tensor ranks (A29)."""
+def gpt_260b() -> fb.Model:
+    """Return a GPT of 260 billion parameters."""
     hidden = 15360
-    model = replace(
+    return replace(
         fb.Model.listed("gpt-3-175b"), name="gpt-260b", layers=92, hidden=hidden, heads=120,
         kv_heads=120, ffn=4 * hidden,
     )  # fmt: skip
-    fits = lambda stages: memory(
-        model,
-        fb.Layout.parse(f"tp8 sp pp{stages} mb1 gbs{stages} seq2048 recompute=selective"), GPU,
-    ).verdict != "does not fit"  # fmt: skip
-    return 8 * next(p for p in range(1, 93) if model.layers % p == 0 and fits(p))
+
+
+def least_gpus() -> int:
+    """Return the fewest GPUs of 80 GB that hold it, 8 tensor ranks a stage and equal stages."""
+    model = gpt_260b()
+    words = "tp8 sp pp{0} mb1 gbs{0} seq2048 recompute=selective"
+    held = lambda stages: memory(model, fb.Layout.parse(words.format(stages)), GPU)
+    stages = (p for p in range(1, model.layers + 1) if model.layers % p == 0)
+    return 8 * next(p for p in stages if held(p).verdict != "does not fit")

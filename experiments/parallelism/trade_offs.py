@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,7 @@ class Exposed:
         return float(1 - parts.dp / parts.step)
 
 
-def scaling(bandwidths: Sequence[float]) -> tuple[list[Row], dict[str, object]]:
+def scaling(bandwidths: Sequence[float]) -> tuple[list[Row], dict[str, Any]]:
     """Return A30: the implied time, and the curve of a real step of that length."""
     case = Exposed()
     layout = fb.Layout.parse("tp8 sp pp8 dp4 gbs64 seq2048")
@@ -66,14 +67,15 @@ def scaling(bandwidths: Sequence[float]) -> tuple[list[Row], dict[str, object]]:
             "2.7 billion parameters in FP32"),
         Row("A30 compute time that 70 % and 90 % imply", one, other, "s", 0.05, RULE,
             "70 % at 5 GB/s and 90 % at 20 GB/s agree"),
-        Row("A30 efficiency at 5 GB/s", 0.7, case.efficiency(5 * GB), "", 0.05, RULE),
+        Row("A30 efficiency at 5 GB/s", 0.7, case.efficiency(5 * GB), "", 0.05, RULE,
+            f"a step of {case.gbs} sequences on 256 H100, so that it computes for that time"),
         Row("A30 efficiency at 20 GB/s", 0.9, case.efficiency(20 * GB), "", 0.05, RULE),
         Row("A30 bus bandwidth of 20 GB/s, 1,024 ranks", 40, 20 * bus_factor("all_reduce", 1024),
             "GB/s", 0.01, RULE),
         Row("A30 all-reduce that fills a NIC of 400 Gb/s", 20, reached / GB, "GB/s", 0, RULE,
             "10 GB over 16 servers; 20 GB/s leave a fifth of the NIC idle", refuted=True),
     ]  # fmt: skip
-    summary: dict[str, object] = {
+    summary: dict[str, Any] = {
         "A30 sequences of a step with that time": case.gbs,
         "A30 all-reduce, GB/s": [b / GB for b in bandwidths],
         "A30 efficiency": [round(case.efficiency(b), 4) for b in bandwidths],
@@ -84,13 +86,13 @@ def scaling(bandwidths: Sequence[float]) -> tuple[list[Row], dict[str, object]]:
 # A31
 
 
-def cliff(smoke: bool) -> tuple[list[Row], dict[str, object]]:
-    """Return A31: the exchange of a layer and the throughput as tensor parallelism leaves NVLink."""
+def cliff(smoke: bool) -> tuple[list[Row], dict[str, Any]]:
+    """Return A31: exchanges of a layer and throughput as tensor parallelism leaves NVLink."""
     sizes = (8, 16) if smoke else (4, 8, 16, 32, 64)
     domains = {"dgx-h100": servers("dgx-h100", 8)}
     if not smoke:
         domains["h100-256"] = pods(1)
-    summary: dict[str, object] = {"A31 tensor parallel": list(sizes)}
+    summary: dict[str, Any] = {"A31 tensor parallel": list(sizes)}
     for name, net in domains.items():
         steps = {t: _split(net, t) for t in sizes}
         summary[f"A31 tokens/s per GPU, {name}"] = [
@@ -152,7 +154,8 @@ def _reach(smoke: bool) -> Iterator[Row]:
         size = 2
         while size < len(net.hosts) and _inside(net, net.hosts[: 2 * size]):
             size *= 2
-        yield Row(f"A31 largest group on NVLink, {name}", quoted, size, "", 0, RULE)
+        note = "in powers of two" * (name == "gb200-nvl72")
+        yield Row(f"A31 largest group on NVLink, {name}", quoted, size, "", 0, RULE, note)
 
 
 def _inside(net: fb.Network, gpus: np.ndarray) -> bool:
@@ -189,7 +192,7 @@ def _measured(net: fb.Network, tp: int, mb: int) -> StepReport:
 # A32
 
 
-def optimum(smoke: bool) -> tuple[list[Row], dict[str, object]]:
+def optimum(smoke: bool) -> tuple[list[Row], dict[str, Any]]:
     """Return A32: the fastest layout that fits for every data-parallel size, GPUs fixed."""
     gpus = 16 if smoke else 128
     model = "llama-3.1-8b" if smoke else "llama-3.1-70b"
@@ -234,7 +237,7 @@ def layouts(model: str, gpus: int, mbs: Sequence[int]) -> Iterator[str]:
 # A33
 
 
-def overlap(smoke: bool) -> tuple[list[Row], dict[str, object]]:
+def overlap(smoke: bool) -> tuple[list[Row], dict[str, Any]]:
     """Return A33: how far NICs may slow down before a step takes 1 % longer."""
     base = hardware.profile("megatron-core-h100")
     profiles = {

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import fabric as fb
 from experiments.parallelism.measure import (
@@ -95,8 +96,10 @@ def tensor_parallel() -> Iterator[Row]:
     words = "tp8 mb1 gbs1 seq2048"
     plain, twice = stepped(model, words), stepped(longer, words)
     per_layer = (often(twice, "tp") - often(plain, "tp")) / model.layers
-    yield Row("A22 all-reduces of a layer", 4, per_layer, "", 1e-9, SHOEYBI,
-              "two forward and two backward; column then row split: none between both matrices")  # fmt: skip
+    yield Row(
+        "A22 all-reduces of a layer", 4, per_layer, "", 1e-9, SHOEYBI,
+        "two forward and two backward; column then row split: none between both matrices",
+    )  # fmt: skip
     activations = 2 * 2048 * model.hidden
     yield Row(
         "A22 sent in each", 2 * 7 / 8 * activations / 1e6, sent(plain, "tp") / 1e6, "MB", 1e-9,
@@ -113,8 +116,10 @@ def scatter_gather() -> Iterator[Row]:
     model = fb.Model.listed("gpt-3-175b")
     report = stepped(model, "tp8 sp pp2 mb1 gbs2 seq2048")
     whole = 2 * 2048 * model.hidden
-    yield Row("A28 scatter-gather, share of a message per NIC", 1 / 8,
-              sent(report, "pp_forward") / whole, "x", 1e-9, f"{NARAYANAN}, section 4.1")  # fmt: skip
+    yield Row(
+        "A28 scatter-gather, share of a message per NIC", 1 / 8,
+        sent(report, "pp_forward") / whole, "x", 1e-9, f"{NARAYANAN}, section 4.1",
+    )  # fmt: skip
 
 
 def faster_by() -> float:
@@ -151,7 +156,7 @@ def side_by_side(report: StepReport) -> Iterator[Row]:
                   NARAYANAN, note)  # fmt: skip
 
 
-def table(report: StepReport) -> list[dict[str, object]]:
+def table(report: StepReport) -> list[dict[str, Any]]:
     """Return bytes, how often, and where, of every kind of parallelism."""
     lines = []
     for kind in ("tp", "pp_forward", "dp"):

@@ -7,6 +7,7 @@ rates. All rates are nominal, but those of collectives, which NCCL's tables give
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 import fabric as fb
 from experiments.rows import Result, Row
@@ -43,7 +44,7 @@ def run(smoke: bool = False) -> Result:
     return Result([*rows, *switched], summary, notes)
 
 
-def rates(network: Network, src: object, dst: object) -> np.ndarray:
+def rates(network: Network, src: ArrayLike, dst: ArrayLike) -> np.ndarray:
     """Return byte/s of flows that run at once, sprayed over all shortest ways."""
     routes = fb.routing.spray(network, Flows(np.atleast_1d(src), np.atleast_1d(dst)))
     solution = fb.max_min_rates(network, routes)
@@ -100,8 +101,8 @@ def domains(smoke: bool) -> Iterator[Row]:
     yield Row(
         f"A13 {servers * GPUS} H100, each to another server", 225, float(across.min()) / GB,
         "GB/s", 1e-9, HOT_CHIPS,
-        "the ring keeps 450 GB/s since one GPU in eight leaves its server, over half as many cables "
-        "as there are inside; what goes to other servers from every GPU does not keep it",
+        "the ring keeps 450 GB/s since one GPU in eight sends to another server; when all do, they "
+        "share half as many cables as there are inside",
     )  # fmt: skip
     yield Row(
         f"A13 {servers * GPUS} H100, halves exchange", 57.6 * servers / SERVERS,

@@ -88,14 +88,13 @@ def coll(
         latency_unit=latency_unit, host_pattern=host_pattern,
     )  # fmt: skip
     network = subject.network
-    usual = routing is None and "routing" in network.labels.about
     rule = _demand.choose(routing, subject, seed, None)
     nodes = None if ranks is None else Placement.first(network, ranks).endpoint_of
     report = collectives.collective(
         name, network, nodes, asked, algorithm=algorithm, profile=stack, seed=rule.seed,
-        routing=None if usual else rule.name,
+        routing=routing,
     )  # fmt: skip
-    emit(_answer(subject, report, None if usual else rule), _text, format, output)
+    emit(_answer(subject, report), _text, format, output)
 
 
 def parsed_sizes(text: str) -> list[float]:
@@ -138,12 +137,7 @@ def _factor(option: str, text: str) -> float:
     return factor
 
 
-def _answer(
-    subject: Subject, report: "CollectiveReport", rule: _demand.Rule | None
-) -> dict[str, Any]:
-    assumptions = [dict(row) for row in report.assumptions]
-    if rule is not None:
-        assumptions[0] |= {"kind": rule.kind("routing"), "source": rule.why}
+def _answer(subject: Subject, report: "CollectiveReport") -> dict[str, Any]:
     rows = [
         {
             "size": size, "time": time, "algbw": algbw, "busbw": busbw, "algorithm": algorithm,
@@ -163,7 +157,7 @@ def _answer(
         "units": {"size": "byte", "time": "s", "algbw": "byte/s", "busbw": "byte/s"},
         "rows": rows,
         "bottlenecks": report.bottlenecks,
-        "assumptions": assumptions,
+        "assumptions": [dict(row) for row in report.assumptions],
     }
 
 

@@ -20,7 +20,6 @@ from fabric.cli._units import counted
 from fabric.network import Flows, Network, Routes
 from fabric.traffic._hosts import MOST_FLOWS
 
-INFINIBAND = ("ibnetdiscover",)
 AT_ONCE = "all flows run at once; sizes and starts do not enter the rates"
 # Flows, routes, the solver's layout and its evidence, as measured on two tiers.
 _BYTES_PER_ROW = 400
@@ -91,12 +90,8 @@ def choose(name: str | None, subject: Subject, seed: int | None, queue_pairs: in
             raise ModelError(message)
     if name is not None:
         known("--routing", name, list(routing.ROUTINGS))
-        why = "as asked for"
-    elif subject.format in INFINIBAND:
-        name, why = "spray", "InfiniBand adaptive routing, taken as ideal spray"
-    else:
-        name, why = "ecmp", "Ethernet hashing, one path per flow"
-    return Rule(name, seed or 0, queue_pairs or 1, why, given)
+    usual = routing.usual(subject.network, name)
+    return Rule(usual.name, seed or 0, queue_pairs or 1, usual.why, given)
 
 
 def demand(

@@ -9,7 +9,7 @@ _PARTS = ("servers", "gpus", "nics", "switches", "profiles")
 
 
 def list_known(format: Format = "text", output: Output = None) -> None:
-    """Show the builders, clusters, hardware, patterns, routings, formats and methods there are."""
+    """Show every name: builders, clusters, models, scenarios, hardware, patterns, formats."""
     known("--format", format, FORMATS)
     check_output(output)
     answer = _known()
@@ -18,6 +18,8 @@ def list_known(format: Format = "text", output: Output = None) -> None:
 
 def _known() -> dict[str, Any]:
     from fabric import collectives, hardware, readers, routing, solvers, topologies, traffic
+    from fabric.scenario import scenario_names
+    from fabric.training import model_names
 
     return {
         "schema": "fabric.list/1",
@@ -41,6 +43,8 @@ def _known() -> dict[str, Any]:
             | {"unit": design.unit, "most": design.most, "evidence": design.evidence}
             for name, design in topologies.CLUSTERS.items()
         ],
+        "models": list(model_names()),
+        "scenarios": list(scenario_names()),
         "hardware": {kind: list(hardware.names(kind)) for kind in _PARTS},
         "collectives": {name: list(ways) for name, ways in collectives.ALGORITHMS.items()},
         "patterns": list(traffic.PATTERNS),
@@ -67,6 +71,8 @@ def _text(answer: dict[str, Any]) -> list[str]:
         lines += _wrapped(f"  {builder['name']}", keys)
     clusters = [f"{row['name']} ({row['most']:,})" for row in answer["clusters"]]
     lines += _wrapped("clusters   NAME:nodes=N, up to", clusters)
+    lines += _wrapped("models    ", answer["models"], indent=10)
+    lines += _wrapped("scenarios ", answer["scenarios"], indent=10)
     for kind in _PARTS:
         lines += _wrapped(f"{kind:10}", answer["hardware"][kind], indent=10)
     lines.append("fabrics    demo (ships with the package), or a file")

@@ -17,7 +17,6 @@ from fabric.collectives._rings import ring as ring
 from fabric.collectives._site import (
     effective as effective,
     path_latency as path_latency,
-    usual_routing as usual_routing,
 )
 from fabric.collectives._trees import hierarchical as hierarchical, tree as tree
 from fabric.collectives._verbs import (

@@ -13,10 +13,11 @@ from fabric.collectives import _nccl as nccl
 from fabric.collectives._exchange import members
 from fabric.collectives._operations import bus_factor, known_operation
 from fabric.collectives._report import CollectiveReport
-from fabric.collectives._site import Site, ranked, usual_routing
+from fabric.collectives._site import Site, ranked
 from fabric.collectives._ways import NOT_AUTOMATIC, Way, chosen, times, worked_out
 from fabric.hardware import Collectives, Profile, default_profile
 from fabric.network import Network, whole
+from fabric.routing import usual
 
 Ranks = AnyArray | Sequence[Any]
 Size = str | float | Sequence[str | float] | AnyArray
@@ -86,7 +87,7 @@ def collective(
     seed = whole("seed", seed, 0, 2**64 - 1)
     sizes = _sizes(size)
     groups = ranked(network, ranks)
-    rule, kind, why = usual_routing(network, routing)
+    rule, kind, why = usual(network, routing)
     if profile is None and (gpu := network.labels.about.get("gpu")):
         profile = default_profile(gpu)
     constants = nccl.TYPICAL if profile is None else profile.collectives

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Int
 
-from fabric._errors import InfeasibleError, ModelError, nearest, some
+from fabric._errors import InfeasibleError, ModelError, some
 from fabric.collectives._exchange import Exchange, members, servers, slope
 from fabric.collectives._nccl import Generation, generation
 from fabric.network import Flows, Network, Routes
@@ -233,22 +233,6 @@ def ranked(network: Network, ranks: object | None) -> Int[np.ndarray, "groups ra
         message = "A collective needs 2 ranks or more, but got 1."
         raise ModelError(message) if ranks is not None else InfeasibleError(message)
     return groups
-
-
-def usual_routing(network: Network, routing: str | None) -> tuple[str, str, str]:
-    """Return the name of a routing rule, who chose it, and why.
-
-    Raises:
-        ModelError: If the name is unknown.
-    """
-    if routing is not None:
-        if routing not in ROUTINGS:
-            message = f"`routing='{routing}'` is not known. {nearest(routing, list(ROUTINGS))}"
-            raise ModelError(message)
-        return routing, "user", "as asked for"
-    if (usual := network.labels.about.get("routing")) in ROUTINGS:
-        return usual, "preset", "usual of this cluster"
-    return "ecmp", "assumed", "Ethernet hashing, one path per flow"
 
 
 def path_latency(network: Network, routes: Routes) -> float:

@@ -204,3 +204,11 @@ def _is_integer(value: Any, low: float = -np.inf, high: float = np.inf) -> bool:
 
 def _is_text_or_number(value: object) -> bool:
     return isinstance(value, str | int | float | np.integer | np.floating)
+
+
+def about_of(graph: Mapping[str, Any]) -> dict[str, str]:
+    """Return the facts that the attribute `about` of a graph holds, words by name."""
+    found = graph.get("about")
+    if not isinstance(found, Mapping):
+        return {}
+    return {k: v for k, v in found.items() if isinstance(k, str) and isinstance(v, str)}

@@ -82,6 +82,7 @@ def from_networkx(
         src_port=src_port if has_ports else None,
         dst_port=dst_port if has_ports else None,
         source=str(graph.graph.get("name") or "networkx graph") if source is None else source,
+        about=read.about_of(graph.graph),
         **node_labels,
     )
     return Network(
@@ -93,6 +94,8 @@ def to_networkx(network: Network) -> "nx.MultiDiGraph[str]":
     """Return a directed multigraph; see `Network.to_networkx`."""
     labels = network.labels
     graph: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=labels.source)
+    if labels.about:
+        graph.graph["about"] = dict(labels.about)
     keys = list(labels.ids) if labels.ids is not None else list(labels.names)
     if len(set(keys)) < len(keys):
         keys = [str(i) for i in range(len(keys))]

@@ -149,6 +149,7 @@ def _labels(
         dst_port=both(b_port, a_port),
         tags={"host": hosts, "hca": hcas, "leaf": leaf},
         source=source,
+        about={"network": "infiniband", "routing": "spray"},
     )
     return labels, np.repeat(np.array([cable.rate for cable in cables], np.float64), 2)
 

@@ -15,7 +15,7 @@ from fabric.readers._quantities import Scale, edge_name, no_capacity
 from fabric.readers._reading import Reading
 
 _EDGE_KEYS = {"source", "target", "key", "tier", "cable", "alive", *attributes.PORTS}
-_GRAPH_KEYS = {"name", "capacity_unit", "latency_unit"}
+_GRAPH_KEYS = {"name", "capacity_unit", "latency_unit", "about"}
 
 
 def node_link(
@@ -86,7 +86,9 @@ def node_link(
     if not isinstance(directed, bool):
         faults.append(f"`directed` needs true or false, but got {directed!r}.")
     source = str(graph.get("name") or file.source)
-    labels, pick, dropped, unused = _labels(nodes, edges, ends, directed is True, source, faults)
+    labels, pick, dropped, unused = _labels(
+        nodes, edges, ends, directed is True, source, attributes.about_of(graph), faults
+    )
     raise_faults([f"'{file.source}': {fault}" for fault in faults])
 
     ignored = [{"what": f"node attribute '{key}'", "count": n} for key, n in dropped.items()]
@@ -221,6 +223,7 @@ def _labels(
     ends: np.ndarray,
     directed: bool,
     source: str,
+    about: dict[str, str],
     faults: list[str],
 ) -> tuple[Labels, np.ndarray, dict[str, int], dict[str, int]]:
     """Return the labels, the edge of every link, and unused attributes of nodes and of edges."""
@@ -257,6 +260,7 @@ def _labels(
         dst_port=dst_port if has_ports else None,
         tags=tags,
         source=source,
+        about=about,
         **flags,
     )
     return labels, pick, dropped | partial, unused

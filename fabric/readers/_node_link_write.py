@@ -44,7 +44,11 @@ def write_node_link(network: Network, path: str | os.PathLike[str]) -> Path:
     keys = list(labels.ids) if labels.ids is not None else list(labels.names)
     if len(set(keys)) < len(keys):
         keys = [str(node) for node in range(len(keys))]
-    graph = {"name": labels.source, "capacity_unit": "byte/s", "latency_unit": "s"}
+    graph: dict[str, Any] = {
+        "name": labels.source, "capacity_unit": "byte/s", "latency_unit": "s",
+    }  # fmt: skip
+    if labels.about:
+        graph["about"] = dict(labels.about)
     nodes = [_node(network, node, key) for node, key in enumerate(keys)]
     edges = [_edge(network, link, keys) for link in range(network.n_links)]
     listed = lambda rows: "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]"

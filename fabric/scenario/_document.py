@@ -95,6 +95,7 @@ def _parsed(text: str, name: str) -> tuple[Any, dict[Spot, str]]:
 
     try:
         loader = yaml.SafeLoader(text)
+        loader.name = name
         node = loader.get_single_node()
         walk = _Walk(loader, name)
         data = None if node is None else walk.value(node, ())

@@ -66,15 +66,12 @@ def ground(block: dict[str, Any], folder: str | None) -> Ground:
         return _in_front(topologies.build(block["builder"]), server, block, {})
     options = {to: block[key] for key, to in _READER_OPTIONS.items() if key in block}
     reading = readers.read(Path(block["file"]), **options)
-    network, about = reading.network, {}
-    if reading.format == "ibnetdiscover":
-        about = {"network": "infiniband", "routing": "spray", "cluster": reading.source}
     found = {
         "source": reading.source, "format": reading.format, "fingerprint": reading.fingerprint,
         "ignored": reading.ignored, "contradicted": reading.contradicted,
         "warnings": reading.warnings,
     }  # fmt: skip
-    return _in_front(_relabelled(network, about=about), server, block, found)
+    return _in_front(reading.network, server, block, found)
 
 
 _CLUSTER_KEYS = ("nodes", "su", "leaves", "spines", "gpudirect")
@@ -108,7 +105,7 @@ def _in_front(
     design = uniform_design(fabric)
 
     def attached(bare: Network) -> Network:
-        tagged = _relabelled(bare, tags={"unit": hosts.unit}) if hosts.unit is not None else bare
+        tagged = _with_tags(bare, {"unit": hosts.unit}) if hosts.unit is not None else bare
         names = hosts.names if "host" in bare.labels.tags else None
         return topologies.attach_servers(
             tagged, server, hosts.nics, gpudirect=block.get("gpudirect"), names=names
@@ -218,19 +215,10 @@ def _natural(name: str) -> list[Any]:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
-def _relabelled(
-    network: Network,
-    *,
-    tags: dict[str, np.ndarray] | None = None,
-    about: dict[str, str] | None = None,
-) -> Network:
-    labels = network.labels
-    more = replace(
-        labels, tags={**labels.tags, **(tags or {})}, about={**labels.about, **(about or {})}
-    )
-    return Network(
-        network.capacity, network.latency, network.alive, network.routing_cost, labels=more
-    )
+def _with_tags(network: Network, tags: dict[str, np.ndarray]) -> Network:
+    labels = replace(network.labels, tags={**network.labels.tags, **tags})
+    fields = (network.capacity, network.latency, network.alive, network.routing_cost)
+    return Network(*fields, labels=labels)
 
 
 def failed(network: Network, nodes: Sequence[str], links: Sequence[str]) -> Network:

@@ -207,9 +207,10 @@ def json_schema() -> dict[str, Any]:
         "type": "object", "required": ["from"], "properties": {"from": refers},
     }  # fmt: skip
     own = schema["properties"]
-    for block in BLOCKS:
-        own[block] = {"anyOf": [own[block], {"$ref": "#/$defs/Reference"}]}
-    own["from"] = refers
-    needed = schema.pop("required")
-    schema["anyOf"] = [{"required": needed}, {"required": ["schema", "from"]}]
+    blocks = {key: {"anyOf": [own[key], {"$ref": "#/$defs/Reference"}]} for key in BLOCKS}
+    # Blocks on top of another scenario may be as short as one key.
+    schema["properties"] = own | {key: {} for key in BLOCKS} | {"from": refers}
+    schema["if"] = {"required": ["from"]}
+    schema["else"] = {"properties": blocks, "required": schema["required"]}
+    schema["required"] = ["schema"]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

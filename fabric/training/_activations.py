@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fabric.training._layout import Layout
 from fabric.training._model import Model
-from fabric.training._stages import gpu_qkv_width, layers_of_stage
+from fabric.training._stages import gpu_qkv_width, gpu_vocab, layers_of_stage
 
 MASK = 1
 """Bytes of an entry of a dropout mask."""
@@ -147,8 +147,8 @@ def logits_activations(model: Model, layout: Layout) -> float:
     """
     w, tokens = width(layout), local_tokens(layout)
     around = layout.tp if layout.sp else 1
-    kept = tokens * (2 * w * model.hidden / around + 4 * model.vocab / layout.tp)
-    passing = tokens * (2 * w + 4) * model.vocab / layout.tp
+    kept = tokens * (2 * w * model.hidden / around + 4 * gpu_vocab(model, layout.tp))
+    passing = tokens * (2 * w + 4) * gpu_vocab(model, layout.tp)
     return kept * (layout.microbatches if layout.schedule == "gpipe" else 1) + passing
 
 

@@ -27,7 +27,8 @@ class Wire(NamedTuple):
         cp: One pass of a layer's keys and values around a context-parallel ring.
         pp_forward, pp_backward: One message between stages.
         dp: One pass of a byte per parameter around the data-parallel ring of the slowest stage:
-            each rank sends (D - 1)/D of them.
+            each rank sends (D - 1)/D of them; without latency.
+        dp_latency: Of one pass, whatever it carries.
         embedding: The gradients of a tied embedding between first and last stage, once a step.
     """
 
@@ -36,6 +37,7 @@ class Wire(NamedTuple):
     pp_forward: Scalar
     pp_backward: Scalar
     dp: Scalar
+    dp_latency: Scalar
     embedding: Scalar
 
 
@@ -122,21 +124,23 @@ def assemble(
     overlap = lambda total, behind: (
         jnp.maximum(floor * total, total - behind) if stack.dp_overlap else total
     )
-    grad = {"fp32": 4, "bf16": 2}[stack.grad_dtype]
+    beside = lambda total: (
+        (pipeline**3 + total**3) ** (1 / 3) - pipeline if stack.dp_overlap else total
+    )
+    sent = lambda width: width * wire.dp + wire.dp_latency
+    reduced = sent({"fp32": 4, "bf16": 2}[stack.grad_dtype])
+    gather = sent(4 if layout.dtype == "fp32" else 2)
     if layout.zero == 3:  # gathers in both passes and reduces in one, every microbatch
-        dp_total = m * 3 * 2 * wire.dp
-        dp = (pipeline**3 + dp_total**3) ** (1 / 3) - pipeline
+        dp_total = m * (2 * gather + reduced)
+        dp = beside(dp_total)
     elif layout.zero == 2:  # reduces every microbatch, gathers once
-        reduce, gather = m * grad * wire.dp, 2 * wire.dp
-        dp_total = reduce + gather
-        dp = (pipeline**3 + reduce**3) ** (1 / 3) - pipeline
-        dp = dp + overlap(gather, depth * forward.all)
+        dp_total = m * reduced + gather
+        dp = beside(m * reduced) + overlap(gather, depth * forward.all)
     elif layout.zero == 1:
-        reduce, gather = grad * wire.dp, 2 * wire.dp
-        dp_total = reduce + gather
-        dp = overlap(reduce, depth * backward.all) + overlap(gather, depth * forward.all)
+        dp_total = reduced + gather
+        dp = overlap(reduced, depth * backward.all) + overlap(gather, depth * forward.all)
     else:
-        dp_total = 2 * grad * wire.dp
+        dp_total = 2 * reduced
         dp = overlap(dp_total, depth * backward.all)
 
     calm = pipeline + dp + wire.embedding + work.optimizer
@@ -186,7 +190,7 @@ def _layer(work: Compute, wire: Wire, layout: Layout, profile: Profile) -> tuple
     # A ring passes blocks while the previous block is attended to; the first is there already.
     ring = lambda passes, attention: jnp.maximum(passes * wire.cp - attention * (c - 1) / c, 0.0)
     cp_forward = ring(1, work.attention) if c > 1 else 0.0
-    cp_backward = ring(2, work.backward - 2 * work.gemms) if c > 1 else 0.0
+    cp_backward = ring(2, work.attention_backward) if c > 1 else 0.0
     again = 1.0 if layout.recompute == "full" else 0.0
     forward = _pass(work.forward, work.host_forward, tp_forward, cp_forward)
     backward = _pass(

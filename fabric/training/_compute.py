@@ -6,7 +6,7 @@ from fabric._errors import ModelError, nearest
 from fabric.hardware import Gpu, Profile
 from fabric.training._layout import Layout
 from fabric.training._model import Model
-from fabric.training._stages import gpu_qkv_width
+from fabric.training._stages import gpu_qkv_width, gpu_vocab
 
 # FLOPs of the backward of fused attention over those of its forward: it computes scores again.
 FLASH_BACKWARD = 2.5
@@ -24,7 +24,8 @@ class Compute:
         forward, backward: Of one layer; `backward` without what is computed again.
         recompute: Of one layer, what the backward pass computes again.
         gemms: Of one layer, the part of `forward` that is matrix products.
-        attention: Of one layer, the part of `forward` that is the attention core.
+        attention, attention_backward: Of one layer, the parts of `forward` and of `backward` that
+            are the attention core.
         host_forward, host_backward: Of one layer, what the host needs to launch it: a floor.
         head: Of the output head and the loss, on the last stage.
         accumulate: Adding the gradients of a microbatch to the sum, per stage.
@@ -36,6 +37,7 @@ class Compute:
     recompute: float
     gemms: float
     attention: float
+    attention_backward: float
     host_forward: float
     host_backward: float
     head: float
@@ -111,7 +113,7 @@ def compute_times(
     t, b = layout.tp, layout.mb
     s = layout.seq
     rows = b * s / layout.cp
-    h, f, v = model.hidden, model.ffn, model.vocab
+    h, f, v = model.hidden, model.ffn, gpu_vocab(model, t)
     q_width = model.q_width
 
     gemms = (
@@ -148,9 +150,10 @@ def compute_times(
         recompute=again,
         gemms=gemms,
         attention=attention,
+        attention_backward=attention_backward,
         host_forward=host,
         host_backward=host * (HOST_BACKWARD_RECOMPUTED if full else HOST_BACKWARD),
-        head=3 * line.gemm(rows, v / t, h) + line.stream(20 * rows * v / t),
+        head=3 * line.gemm(rows, v, h) + line.stream(20 * rows * v),
         accumulate=0.0 if stack.grad_accumulation == "fused" else line.stream(10 * parameters),
         optimizer=line.stream(parameters * optimizer_bytes(layout)),
     )

@@ -44,6 +44,9 @@ class Total:
         """Return where the time goes, for other seconds on the wire if given."""
         seconds = (self.transfer if transfer is None else transfer) + self._latency
         given = {name: seconds[i] for i, name in enumerate(self.names)}
+        if "dp" in given:  # carries several widths, each at the same latency
+            i = self.names.index("dp")
+            given |= {"dp": seconds[i] - self._latency[i], "dp_latency": self._latency[i]}
         return self._parts(Wire(**{name: given.get(name, 0.0) for name in Wire._fields}))
 
     def seconds(self, transfer: Float[np.ndarray, " phases"] | jax.Array) -> jax.Array:

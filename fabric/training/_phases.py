@@ -13,9 +13,10 @@ from fabric.network import Flows, Network, Routes
 from fabric.solvers import RateSolution, max_min_rates
 from fabric.training._layout import Layout
 from fabric.training._model import Model
+from fabric.training._stages import gpu_vocab
 
-BYTES = {"bf16": 2, "fp16": 2, "fp8": 1, "fp32": 4}
-"""Bytes of a number of each type."""
+BYTES = {"bf16": 2, "fp16": 2, "fp8": 2, "fp32": 4}
+"""Bytes of an activation on the wire; FP8 products keep theirs in BF16."""
 
 Router = Callable[[Network, Flows], Routes]
 
@@ -152,7 +153,7 @@ def traffic_of(
         dst = np.concatenate([node[-1], node[0]]).ravel()
         found.append(_pairs(
             "embedding", "dp", "gradients of the tied embedding, between first and last stage",
-            profile, send(src, dst, server_of), grad * model.vocab * model.hidden / t,
+            profile, send(src, dst, server_of), grad * gpu_vocab(model, t) * model.hidden,
         ))  # fmt: skip
     return found
 

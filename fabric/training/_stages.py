@@ -33,7 +33,7 @@ def parameters_of_stage(model: Model, layout: Layout, stage: int) -> int:
     """
     stage = whole("stage", stage, least=0, most=layout.pp - 1)
     total = layers_of_stage(model, layout) * gpu_layer_parameters(model, layout.tp)
-    vocabulary = -(-model.vocab // layout.tp) * model.hidden
+    vocabulary = gpu_vocab(model, layout.tp) * model.hidden
     if stage == 0:
         total += vocabulary + model.positions * model.hidden
     if stage == layout.pp - 1:
@@ -68,3 +68,13 @@ def gpu_qkv_width(model: Model, tp: int) -> int:
     Every GPU has at least one key and one value head: beyond their number they are repeated.
     """
     return model.q_width // tp + 2 * max(model.kv_heads // tp, 1) * model.head_dim
+
+
+def gpu_vocab(model: Model, tp: int) -> int:
+    """Return the entries of the vocabulary on one of `tp` GPUs, rounded up.
+
+    Examples:
+        >>> gpu_vocab(Model.listed("gpt2-xl"), 8)
+        6283
+    """
+    return -(-model.vocab // tp)

@@ -8,7 +8,7 @@ from jaxtyping import Int
 from fabric import routing as routings
 from fabric._errors import InfeasibleError, ModelError, nearest
 from fabric._units import format_size
-from fabric.collectives import effective, usual_routing
+from fabric.collectives import effective
 from fabric.hardware import (
     Gpu,
     Profile,
@@ -60,7 +60,7 @@ def step(
         placement: Rank to GPU. "first" (default): in order. "spread": server i on scalable unit
             i mod n.
         routing: A name of `routing.ROUTINGS`, or a function of network and flows. Default: what
-            the network says of itself, else "spray".
+            the network says of itself, else "ecmp"; see `routing.usual`.
         profile: What the software reaches. Default: that of the GPU type.
         seed: Of a routing that takes one.
         gpu: Type of GPU. Default: what the network says of itself.
@@ -191,8 +191,7 @@ def _router(
     if callable(routing):
         name = getattr(routing, "__name__", "function")
         return routing, {"name": name, "kind": "user", "source": "given by the caller"}
-    # What hardware calls adaptive routing is spray, until it is modelled.
-    name, kind, source = usual_routing(network, "spray" if routing == "adaptive" else routing)
+    name, kind, source = routings.usual(network, routing)
     rule = routings.ROUTINGS[name]
     said: dict[str, object] = {"name": name, "kind": kind, "source": source}
     if name == "ecmp":

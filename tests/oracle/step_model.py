@@ -16,7 +16,7 @@ import fabric as fb
 from fabric.hardware import Gpu, Profile
 from fabric.reference import Problem, max_min_rates_by_levels
 
-BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4}
+BYTES = {"fp8": 2, "bf16": 2, "fp16": 2, "fp32": 4}
 Way = dict[int, float]  # share of a flow on every link that it crosses
 Ring = list[tuple[int, int, float]]  # (from, to, share of the bytes) of every flow
 
@@ -245,9 +245,10 @@ def step(
         gpu_of: (ranks,), the node of every rank. Default: in order.
         scale: Factors on the capacity of whole tiers.
     """
-    h, L, f, V = model.hidden, model.layers, model.ffn, model.vocab
+    h, L, f = model.hidden, model.layers, model.ffn
     a, k, e = model.heads, model.kv_heads, model.head_dim
     t, c, d, p, v = layout.tp, layout.cp, layout.dp, layout.pp, layout.vpp
+    V = math.ceil(model.vocab / t)
     b, s = layout.mb, layout.seq
     m = layout.gbs // (b * d)
     D, M = d * c, b * s / c
@@ -264,8 +265,8 @@ def step(
     # Computing
     q, core = profile.gemm_half.value, profile.core_half.value
 
-    def gemm(m_, n_, k_):
-        return 2 * m_ * n_ * k_ / P * (1 + q * (1 / m_ + 1 / n_ + 1 / k_))
+    def gemm(rows: float, columns: float, inner: float) -> float:
+        return 2 * rows * columns * inner / P * (1 + q * (1 / rows + 1 / columns + 1 / inner))
 
     up = 2 if model.gated else 1
     products = (
@@ -291,7 +292,7 @@ def step(
     recompute = forward if full else 0.0
     if layout.recompute == "selective" and not fused:
         recompute = attention
-    head = 3 * gemm(M, V / t, h) + 20 * M * V / t / H
+    head = 3 * gemm(M, V, h) + 20 * M * V / H
     accumulate = 10 * W / H if stack.grad_accumulation == "separate" else 0.0
     optimizer = W * ((4 + 30 / D) if layout.zero else 34) / H
 
@@ -299,7 +300,7 @@ def step(
     fabric = Fabric(network, profile, scale or {})
     node = list(gpu_of) if gpu_of is not None else list(range(layout.gpus))
 
-    def rank(i, j, l, n):
+    def rank(i: int, j: int, l: int, n: int) -> int:
         return node[i + t * (j + c * (l + d * n))]
 
     tp_ranks, cp_ranks, dp_ranks, stages = range(t), range(c), range(d), range(p)
@@ -332,7 +333,7 @@ def step(
     sent = lambda width: dp.seconds(
         [(D - 1) / D * weights[n] * width for n in stages for _ in tp_ranks]
     )
-    embedding = of(tied, 1).seconds(grad * V * h / t)
+    embedding = of(tied, 1).seconds(grad * V * h)
 
     # The step
     cp_forward = max(0.0, cp - attention * (c - 1) / c)
@@ -407,5 +408,5 @@ def step(
     }
     tokens = layout.gbs * s
     matrices = h * (a + 2 * k) * e + a * e * h + (up + 1) * h * f
-    flops = 3 * tokens * (L * (2 * matrices + 4 * s * a * e) + 2 * h * V)
+    flops = 3 * tokens * (L * (2 * matrices + 4 * s * a * e) + 2 * h * model.vocab)
     return Step(parts, hidden, whole, tokens / whole, flops / (whole * layout.gpus * peak))

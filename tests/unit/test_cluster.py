@@ -349,3 +349,18 @@ def test_a_bare_name_is_told_from_a_file():
     assert is_spec("dgx-h100")
     assert is_spec("cluster")
     assert not is_spec("dgx-h100.json")
+
+
+@pytest.mark.parametrize("way", ["networkx", "node-link"])
+def test_what_a_cluster_says_of_itself_survives_a_graph(way, tmp_path):
+    net = cluster("dgx-h100", nodes=2)
+    if way == "networkx":
+        back = fb.Network.from_networkx(net.to_networkx())
+    else:
+        back = fb.readers.read(fb.readers.write_node_link(net, tmp_path / "net.json")).network
+    assert dict(back.labels.about) == dict(net.labels.about)
+    flows = fb.Flows(net.hosts[:8], net.hosts[8:])
+    np.testing.assert_array_equal(
+        fb.max_min_rates(back, fb.routing.spray(back, flows)).rates,
+        fb.max_min_rates(net, fb.routing.spray(net, flows)).rates,
+    )

@@ -122,7 +122,7 @@ def test_a_block_that_the_other_file_lacks_is_named(file):
 def test_the_users_folder_wins_and_may_stand_on_what_ships(home):
     (home / "demo.yaml").write_text("schema: 1\nfrom: demo\nrun: {seed: 7}\n")
     (home / "mine.yaml").write_text("schema: 1\nfrom: demo\nmodel: llama-3.1-8b\n")
-    assert scenario_names() == ("demo", "mine")
+    assert {"demo", "mine", "small"} <= set(scenario_names())
     demo = Scenario.load("demo").data
     assert (demo["run"]["seed"], demo["fabric"]["cluster"]) == (7, "dgx-h100")
     assert Scenario.load("mine").data["run"]["seed"] == 7
@@ -367,6 +367,17 @@ def test_hosts_with_four_consistent_rails_are_the_servers_of_a_real_fabric(read)
     assert len(units) == 7
     assert sorted((sizes // 4).tolist()) == [11, 13, 15, 16, 17, 18, 18]
     assert labels.names[0].startswith("a06-p1-dgx-02-c01")
+
+
+def test_hosts_of_a_pattern_are_taken_only_and_no_match_offers_the_nearest(read):
+    fabric = read.data["fabric"] | {"hosts": "a06-*"}
+    built = Scenario.from_mapping(read.data | {"fabric": fabric, "layout": "tp4 gbs1 seq1"}).build()
+    names = {name.rpartition("-")[0] for name in list(built.network.labels.names)[:40]}
+    assert all(name.startswith("a06-") for name in names)
+    assert 0 < len(built.network.hosts) < 432
+    wrong = read.data | {"fabric": fabric | {"hosts": "a06-p1-dgx-02-c99"}}
+    with pytest.raises(ModelError, match=r"matches no host\. Did you mean 'a06-p1-dgx-02-c"):
+        Scenario.from_mapping(wrong).build()
 
 
 def test_missing_cables_of_a_file_are_priced_against_its_uniform_design(read):
