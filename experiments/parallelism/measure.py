@@ -48,14 +48,9 @@ def sent(report: StepReport, kind: str) -> float:
     return float(np.bincount(np.asarray(traffic.exchange.flows.src), traffic.size).max())
 
 
-def often(report: StepReport, group: str) -> float:
-    """Return how often a step makes the exchanges of a group: its seconds over those of one.
-
-    For "dp" that is how many bytes of a parameter go round the ring. Layouts that have pipeline
-    and tensor parallelism need `sp`, since messages are gathered again otherwise.
-    """
-    one = sum(p.seconds for p in report.phases if p.traffic.name.partition("_")[0] == group)
-    return sum(report.seconds_of(group)) / one
+def often(report: StepReport, kind: str) -> float:
+    """Return how often a step makes an exchange; of "dp" the bytes a parameter that go round."""
+    return report.times_a_step[kind]
 
 
 def tiers(report: StepReport, kind: str) -> list[str]:

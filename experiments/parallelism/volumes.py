@@ -161,7 +161,7 @@ def table(report: StepReport) -> list[dict[str, Any]]:
     lines = []
     for kind in ("tp", "pp_forward", "dp"):
         group = kind.partition("_")[0]
-        times = often(report, group)
+        times = often(report, kind)
         lines.append(
             {
                 "exchange": kind,

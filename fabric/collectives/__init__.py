@@ -11,7 +11,12 @@ from fabric.collectives._operations import (
     bus_factor as bus_factor,
     moved as moved,
 )
-from fabric.collectives._pairs import chain as chain, direct as direct, send as send
+from fabric.collectives._pairs import (
+    chain as chain,
+    direct as direct,
+    mesh as mesh,
+    send as send,
+)
 from fabric.collectives._report import CollectiveReport as CollectiveReport
 from fabric.collectives._rings import ring as ring
 from fabric.collectives._site import (

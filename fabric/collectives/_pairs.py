@@ -1,4 +1,6 @@
-"""`direct`, `send` and `chain`: given pairs, all at once or one behind another."""
+"""`direct`, `mesh`, `send` and `chain`: given pairs, all at once or one behind another."""
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -42,6 +44,32 @@ def direct(groups: Groups, server_of: Nodes | None = None) -> Exchange:
         n_groups,
         np.full(n_groups, min(size - 1, 1)),
         leaves,
+    )
+
+
+def mesh(groups: Groups) -> Exchange:
+    """Return rings over all links of a mesh: between them they load every link alike.
+
+    For groups inside one server whose GPUs have a link to every other one. A byte of the group is
+    one that every member sends, as in `ring`.
+
+    Args:
+        groups: (groups, size), node numbers; all groups communicate at once.
+
+    Raises:
+        ModelError: As `direct`.
+
+    Examples:
+        >>> over = mesh([[0, 1, 2, 3]])
+        >>> over.flows.n_flows, round(over.share[0].item() * 3, 9), over.steps.tolist()
+        (12, 1.0, [3])
+    """
+    pairs, (n_groups, size) = direct(groups), np.shape(groups)
+    return replace(
+        pairs,
+        share=pairs.share * size / max(size - 1, 1),
+        steps=np.full(n_groups, size - 1),
+        crossings=np.zeros(n_groups, np.int64),
     )
 
 

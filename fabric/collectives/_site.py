@@ -13,9 +13,7 @@ from fabric.collectives._nccl import Generation, generation
 from fabric.network import Flows, Network, Routes
 from fabric.routing import ROUTINGS
 from fabric.solvers import max_min_rates
-
-INSIDE = ("nvlink", "pcie", "socket")
-"""Tiers inside a server; all others carry what leaves a network adapter."""
+from fabric.topologies import INSIDE_TIERS
 
 
 def effective(network: Network, *, nvlink: float, nic: float) -> Network:
@@ -34,7 +32,7 @@ def effective(network: Network, *, nvlink: float, nic: float) -> Network:
     """
     labels = network.labels
     by_tier = np.array(
-        [{"nvlink": nvlink}.get(t, 1.0 if t in INSIDE else nic) for t in labels.tiers]
+        [{"nvlink": nvlink}.get(t, 1.0 if t in INSIDE_TIERS else nic) for t in labels.tiers]
     )
     return network.with_capacity(np.asarray(network.capacity) * by_tier[labels.tier_of])
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from fabric._errors import ModelError, joined, nearest
 from fabric.collectives import _nccl as nccl
 from fabric.collectives._exchange import Exchange
 from fabric.collectives._operations import bus_factor, moved
-from fabric.collectives._pairs import chain, direct, send
+from fabric.collectives._pairs import chain, direct, mesh, send
 from fabric.collectives._rings import ring
 from fabric.collectives._site import Site, Solved
 from fabric.collectives._trees import hierarchical, tree
@@ -170,12 +170,12 @@ def phases_of(operation: str, algorithm: str, site: Site) -> list[Phase]:
     passes = 2 if operation == "all_reduce" else 1
     if algorithm == "ring":
         whole = site.meshed and site.n_servers == 1
-        made = _over_mesh(groups) if whole else ring(groups, of)
+        made = mesh(groups) if whole else ring(groups, of)
         return [Phase(made, moved(operation, n), passes)]
     if algorithm == "hierarchical":
         inside, between = hierarchical(groups, of)
         if site.meshed:
-            inside = _regrouped(_over_mesh(site.grid.reshape(-1, k)), len(groups))
+            inside = _regrouped(mesh(site.grid.reshape(-1, k)), len(groups))
         return [
             Phase(inside, passes * (k - 1) / k, passes, passes),
             Phase(between, moved(operation, n // k), passes),
@@ -205,17 +205,6 @@ def _sent(algorithm: str, site: Site) -> list[Phase]:
     if t == 1:
         return [Phase(pairs, 1.0)]
     return [Phase(pairs, 1 / t), Phase(ring(receivers, site.server_of), (t - 1) / t)]
-
-
-def _over_mesh(groups: Int[np.ndarray, "groups size"]) -> Exchange:
-    """Return rings over all links of a mesh: between them they load every link alike."""
-    pairs, size = direct(groups), groups.shape[1]
-    return dataclasses.replace(
-        pairs,
-        share=pairs.share * size / (size - 1),
-        steps=np.full(len(groups), size - 1),
-        crossings=np.zeros(len(groups), np.int64),
-    )
 
 
 def _regrouped(exchange: Exchange, n_groups: int) -> Exchange:

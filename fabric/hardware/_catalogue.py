@@ -108,7 +108,7 @@ def profile(name: str, folder: Folder = None) -> Profile:
 
     Examples:
         >>> round(profile("megatron-a100").latency.collective.value * 1e6)
-        160
+        236
         >>> profile("default-h200").efficiency.gemm.kind
         'assumed'
     """

@@ -118,7 +118,7 @@ class Profile:
         kind: How the settings are known, one of the kinds of `Evidence`.
         source: Where the settings come from; every number has its own.
         efficiency: Reached shares of what is nominal.
-        gemm_half: Size q of a matrix product at which it runs at half speed: the time is that of
+        gemm_half: Size q of one side of a matrix product that halves its speed: the time is that of
             large products times 1 + q (1/M + 1/N + 1/K).
         core_half: The same of the batched products of unfused attention.
         latency: Times that do not depend on sizes, in seconds.
@@ -133,7 +133,7 @@ class Profile:
         >>> from fabric import hardware
         >>> profile = hardware.profile("megatron-core-h100")
         >>> profile.efficiency.gemm.value, profile.efficiency.gemm.kind
-        (0.62, 'fitted')
+        (0.67, 'fitted')
         >>> profile.with_values({"efficiency.nic": 0.9}).efficiency.nic.kind
         'user'
     """

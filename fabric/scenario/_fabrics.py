@@ -128,9 +128,7 @@ def _bare(fabric: Network, found: dict[str, Any]) -> Ground:
         return Ground(fabric, found=found)
     design = uniform_design(fabric)
     uniform = None if design is None or not design.missing else design.network
-    source = "every endpoint is one GPU, alone in its server; name a `fabric.server` for more"
-    assumptions = (("servers", "none", "assumed", source),)
-    return Ground(fabric, design, uniform, found, assumptions)
+    return Ground(fabric, design, uniform, found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,7 +244,7 @@ def _check_nodes(network: Network, key: str, names: Sequence[str], faults: list[
     labels = network.labels
     lost = [name for name in names if name not in labels.node_of]
     if lost:
-        inside = labels.is_kind("nvswitch", "pcie-switch", "socket")
+        inside = labels.is_kind(*topologies.INSIDE_KINDS)
         switches = np.flatnonzero(np.asarray(labels.forwards) & ~inside)[:2000].tolist()
         known = [str(labels.names[node]) for node in switches]
         faults += [

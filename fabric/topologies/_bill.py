@@ -128,7 +128,7 @@ def _switches(network: Network) -> tuple[list[Item], list[str]]:
 
 
 def _model(ports: int, rate: float) -> str:
-    known = [hardware.switch(name) for name in hardware.names("switches") if "nvs" not in name]
+    known = [hardware.switch(name) for name in hardware.names("switches") if not name.startswith("nvswitch")]
     fits = [s for s in known if math.isclose(s.rate.value, rate) and s.ports >= ports]
     if fits:
         return min(fits, key=lambda switch: switch.ports).name

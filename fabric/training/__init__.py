@@ -1,6 +1,5 @@
 """Model shape, layout, memory and step time of a training job."""
 
-from fabric.training._fit import smallest_change as smallest_change
 from fabric.training._layout import Layout as Layout
 from fabric.training._memory import (
     Memory as Memory,
@@ -13,6 +12,7 @@ from fabric.training._report import (
     Bottleneck as Bottleneck,
     StepReport as StepReport,
 )
+from fabric.training._smallest_change import smallest_change as smallest_change
 from fabric.training._stages import (
     layers_of_stage as layers_of_stage,
     parameters_of_stage as parameters_of_stage,

@@ -4,15 +4,11 @@ from dataclasses import replace
 
 from fabric.training._layout import Layout
 from fabric.training._model import Model
+from fabric.training._numbers import ACTIVATION
 from fabric.training._stages import gpu_qkv_width, gpu_vocab, layers_of_stage
 
 MASK = 1
 """Bytes of an entry of a dropout mask."""
-
-
-def width(layout: Layout) -> int:
-    """Return bytes of a stored activation; FP8 products keep their inputs in BF16 here."""
-    return 4 if layout.dtype == "fp32" else 2
 
 
 def local_tokens(layout: Layout) -> float:
@@ -54,7 +50,7 @@ def layer_activations(
         V. Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2022
         (arXiv 2205.05198), equations 1 to 6 and table 2. T. Dao et al., FlashAttention, 2022.
     """
-    w, t = width(layout), layout.tp
+    w, t = ACTIVATION[layout.dtype], layout.tp
     around = t if layout.sp else 1
     if layout.recompute == "full":
         return local_tokens(layout) * w * model.hidden / around
@@ -82,7 +78,7 @@ def core_activations(
     """
     if attention != "unfused":
         return 0.0
-    w = width(layout)
+    w = ACTIVATION[layout.dtype]
     squares = local_tokens(layout) * layout.seq * model.heads / layout.tp
     return squares * (w + (w + MASK) * dropout)
 
@@ -145,7 +141,7 @@ def logits_activations(model: Model, layout: Layout) -> float:
     References:
         V. Korthikanti et al., 2022, section 4.3, which counts inputs and FP32 logits.
     """
-    w, tokens = width(layout), local_tokens(layout)
+    w, tokens = ACTIVATION[layout.dtype], local_tokens(layout)
     around = layout.tp if layout.sp else 1
     kept = tokens * (2 * w * model.hidden / around + 4 * gpu_vocab(model, layout.tp))
     passing = tokens * (2 * w + 4) * gpu_vocab(model, layout.tp)
@@ -181,4 +177,4 @@ def working_activations(model: Model, layout: Layout, tensors: int | float) -> f
             parallelism gathers, and gradients; those inside the MLP, ffn wide, are added.
     """
     inner = (model.up_matrices + 1) * model.ffn / layout.tp
-    return local_tokens(layout) * width(layout) * (tensors * model.hidden + inner)
+    return local_tokens(layout) * ACTIVATION[layout.dtype] * (tensors * model.hidden + inner)

@@ -1,7 +1,7 @@
 """From seconds of computing and seconds on the wire to the seconds of a step."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -11,8 +11,10 @@ from jaxtyping import Float
 from fabric.hardware import Profile
 from fabric.training._compute import Compute
 from fabric.training._layout import Layout
+from fabric.training._numbers import GRADIENT, WEIGHT
 
 Scalar = Float[jax.Array, ""] | float
+Maximum = Callable[[Scalar, Scalar], Scalar]
 
 LEAST_EXPOSED = 0.05
 """Share of a gradient reduction or parameter gather that no computing hides."""
@@ -85,18 +87,20 @@ def assemble(
     layers: int,
     parameters: float,
     nodes: float,
+    maximum: Maximum = jnp.maximum,
 ) -> Parts:
     """Return where the time of a step goes.
 
     Args:
         work: Seconds of one microbatch on one GPU.
-        wire: Seconds per exchange, latency included. Traced: every maximum in here is one of
-            `jnp`, so that `directional.jvp` finds exact one-sided derivatives.
+        wire: Seconds per exchange, latency included. Traced: every kink in here is a `maximum`,
+            so that `directional.jvp` finds exact one-sided derivatives.
         layout: How the model is cut.
         profile: How the software overlaps.
         layers: Of the model.
         parameters: Held by one GPU of the heaviest stage.
         nodes: Servers of the job.
+        maximum: Of two numbers; another one may note which of them is larger.
 
     The layer: GPU time and host time combine as (gpu^4 + host^4)^(1/4), since launches run ahead
     of kernels until they cannot. The pipeline: m microbatches through the slowest stage, and p - 1
@@ -109,7 +113,7 @@ def assemble(
     """
     stack, p, v, m = profile.stack, layout.pp, layout.vpp, layout.microbatches
     depth = layers / p
-    forward, backward = _layer(work, wire, layout, profile)
+    forward, backward = _layer(work, wire, layout, profile, maximum)
     stage = depth * (forward.all + backward.all)
     ends = 2 * wire.tp  # the last stage reduces the input gradient and the loss
     # Without sequence parallelism the parts of a message are gathered again inside the server.
@@ -122,14 +126,13 @@ def assemble(
 
     floor = max(LEAST_EXPOSED, min(1.0, bucket(layout, profile) / parameters))
     overlap = lambda total, behind: (
-        jnp.maximum(floor * total, total - behind) if stack.dp_overlap else total
+        maximum(floor * total, total - behind) if stack.dp_overlap else total
     )
     beside = lambda total: (
         (pipeline**3 + total**3) ** (1 / 3) - pipeline if stack.dp_overlap else total
     )
     sent = lambda width: width * wire.dp + wire.dp_latency
-    reduced = sent({"fp32": 4, "bf16": 2}[stack.grad_dtype])
-    gather = sent(4 if layout.dtype == "fp32" else 2)
+    reduced, gather = sent(GRADIENT[stack.grad_dtype]), sent(WEIGHT[layout.dtype])
     if layout.zero == 3:  # gathers in both passes and reduces in one, every microbatch
         dp_total = m * (2 * gather + reduced)
         dp = beside(dp_total)
@@ -146,14 +149,14 @@ def assemble(
     calm = pipeline + dp + wire.embedding + work.optimizer
     jitter = calm * profile.jitter_per_doubling.value * math.log2(max(nodes, 1))
     slack = (calm + jitter) * (1 / stack.factor.value - 1)
-    layers_run = m * depth
-    exposed_tp = layers_run * (forward.tp + backward.tp) + m * ends
-    exposed_cp = layers_run * (forward.cp + backward.cp)
-    passes = 2 if layout.recompute == "full" else 1
+    runs = m * depth
+    exposed_tp = runs * (forward.tp + backward.tp) + m * ends
+    exposed_cp = runs * (forward.cp + backward.cp)
+    times = times_a_step(layout, profile, layers)
     return Parts(
-        compute=layers_run * (work.forward + work.backward + work.recompute)
+        compute=runs * (work.forward + work.backward + work.recompute)
         + m * (work.head + work.accumulate),
-        host=layers_run * (forward.host + backward.host) + m * launch,
+        host=runs * (forward.host + backward.host) + m * launch,
         tp=exposed_tp,
         cp=exposed_cp,
         pp=m * messages,
@@ -163,10 +166,35 @@ def assemble(
         optimizer=work.optimizer,
         jitter=jitter,
         stack=slack,
-        hidden_tp=layers_run * 2 * (passes + 1) * wire.tp + m * ends - exposed_tp,
-        hidden_cp=layers_run * (passes + 2) * wire.cp - exposed_cp,
+        hidden_tp=times["tp"] * wire.tp - exposed_tp,
+        hidden_cp=times["cp"] * wire.cp - exposed_cp,
         hidden_dp=dp_total - dp,
     )
+
+
+def times_a_step(layout: Layout, profile: Profile, layers: int) -> dict[str, float]:
+    """Return how often a GPU of the last stage makes each kind of exchange in a step.
+
+    Two `tp` exchanges and one `cp` pass in the forward pass of a layer, two of both in the backward
+    pass, and those of the forward pass again with full recompute; `dp` counts bytes a parameter.
+    """
+    m, again = layout.microbatches, layout.recompute == "full"
+    runs = m * layers / layout.pp
+    reduced, gathered = GRADIENT[profile.stack.grad_dtype], WEIGHT[layout.dtype]
+    messages = m * layout.vpp
+    return {
+        "tp": runs * (6 if again else 4) + 2 * m,
+        "cp": runs * (4 if again else 3),
+        "pp_forward": messages,
+        "pp_backward": messages,
+        "dp": {
+            0: 2 * reduced,
+            1: reduced + gathered,
+            2: m * reduced + gathered,
+            3: m * (reduced + 2 * gathered),
+        }[layout.zero],
+        "embedding": 1.0,
+    }
 
 
 class _Pass(NamedTuple):
@@ -178,17 +206,19 @@ class _Pass(NamedTuple):
     cp: Scalar
 
 
-def _layer(work: Compute, wire: Wire, layout: Layout, profile: Profile) -> tuple[_Pass, _Pass]:
+def _layer(
+    work: Compute, wire: Wire, layout: Layout, profile: Profile, maximum: Maximum
+) -> tuple[_Pass, _Pass]:
     """Return the forward and the backward pass of one layer."""
     stack, c = profile.stack, layout.cp
     # Each of a layer's two collectives runs beside half of its matrix products, if any.
-    beside = work.gemms / 2
-    uncovered = lambda hidden: jnp.maximum(wire.tp - hidden, 0.0)
+    beside = work.products / 2
+    uncovered = lambda hidden: maximum(wire.tp - hidden, 0.0)
     tp_forward = 2 * (uncovered(beside) if stack.tp_overlap else wire.tp)
     share = (stack.sp_exposed_backward if layout.sp else stack.tp_exposed_backward).value
     tp_backward = 2 * (uncovered(2 * beside) if stack.tp_overlap else share * wire.tp)
     # A ring passes blocks while the previous block is attended to; the first is there already.
-    ring = lambda passes, attention: jnp.maximum(passes * wire.cp - attention * (c - 1) / c, 0.0)
+    ring = lambda passes, attention: maximum(passes * wire.cp - attention * (c - 1) / c, 0.0)
     cp_forward = ring(1, work.attention) if c > 1 else 0.0
     cp_backward = ring(2, work.attention_backward) if c > 1 else 0.0
     again = 1.0 if layout.recompute == "full" else 0.0
@@ -201,7 +231,8 @@ def _layer(work: Compute, wire: Wire, layout: Layout, profile: Profile) -> tuple
 
 
 def _pass(gpu: float, host: float, tp: Scalar, cp: Scalar) -> _Pass:
-    smooth = lambda busy: (busy**4 + host**4) ** 0.25
+    # One power for all three, or what adds nothing would add a rounding.
+    smooth = lambda busy: (jnp.asarray(busy) ** 4 + host**4) ** 0.25
     bare, with_tp, everything = smooth(gpu), smooth(gpu + tp), smooth(gpu + tp + cp)
     return _Pass(everything, bare - gpu, with_tp - bare, everything - with_tp)
 
@@ -212,10 +243,5 @@ def bucket(layout: Layout, profile: Profile) -> float:
     25 MB in the manner of DDP, or max(40M, 1M x D) in that of Megatron-Core.
     """
     if profile.stack.buckets == "ddp":
-        return 25e6 / {"fp32": 4, "bf16": 2}[profile.stack.grad_dtype]
+        return 25e6 / GRADIENT[profile.stack.grad_dtype]
     return max(40e6, 1e6 * layout.dp * layout.cp)
-
-
-def wire_of(times: Mapping[str, Scalar]) -> Wire:
-    """Return a `Wire` in which what is not given takes no time."""
-    return Wire(**{name: times.get(name, 0.0) for name in Wire._fields})

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-from fabric._errors import ModelError, nearest
-from fabric.hardware import Gpu, Profile
+from fabric._errors import ModelError
+from fabric.hardware import Gpu, Profile, Stack
 from fabric.training._layout import Layout
 from fabric.training._model import Model
 from fabric.training._stages import gpu_qkv_width, gpu_vocab
+from fabric.training._words import WORDS
 
 # FLOPs of the backward of fused attention over those of its forward: it computes scores again.
 FLASH_BACKWARD = 2.5
@@ -23,7 +24,7 @@ class Compute:
     Attributes:
         forward, backward: Of one layer; `backward` without what is computed again.
         recompute: Of one layer, what the backward pass computes again.
-        gemms: Of one layer, the part of `forward` that is matrix products.
+        products: Of one layer, the part of `forward` that is matrix products.
         attention, attention_backward: Of one layer, the parts of `forward` and of `backward` that
             are the attention core.
         host_forward, host_backward: Of one layer, what the host needs to launch it: a floor.
@@ -35,7 +36,7 @@ class Compute:
     forward: float
     backward: float
     recompute: float
-    gemms: float
+    products: float
     attention: float
     attention_backward: float
     host_forward: float
@@ -47,11 +48,11 @@ class Compute:
 
 @dataclass(frozen=True)
 class Roofline:
-    """What a GPU reaches under a software stack.
+    """What a GPU reaches under a software stack with one type of numbers.
 
     Attributes:
-        flops: FLOP/s of a large GEMM.
-        half: Size at which each side of a GEMM costs as much again as a large one's.
+        flops: FLOP/s of a large matrix product.
+        half: Size q of one side of a product that halves its speed.
         core_half: The same for the batched products of unfused attention.
         memory: byte/s.
         flash: FLOP/s of fused attention.
@@ -67,8 +68,11 @@ class Roofline:
     def of(cls, gpu: Gpu, profile: Profile, dtype: str) -> "Roofline":
         """Return the roofline of a GPU for one type of numbers."""
         if dtype not in gpu.peak:
-            known = nearest(dtype, list(gpu.peak))
-            message = f"The catalogue has no peak of '{gpu.name}' for {dtype}. {known}"
+            known = [name for name in WORDS["dtype"] if name in gpu.peak]
+            message = (
+                f"The catalogue has no peak of '{gpu.name}' for {dtype}. Use "
+                f"{' or '.join(f'`{name}`' for name in known)} in the layout."
+            )
             raise ModelError(message)
         peak, share = gpu.peak[dtype].value, profile.efficiency
         return cls(
@@ -80,7 +84,7 @@ class Roofline:
         )
 
     def gemm(self, m: float, n: float, k: float) -> float:
-        """Return seconds of an (m, k) by (k, n) product: 2mnk / peak x (1 + q(1/m + 1/n + 1/k))."""
+        """Return seconds of an (m, k) by (k, n) product: 2mnk / P (1 + q (1/m + 1/n + 1/k))."""
         return 2 * m * n * k / self.flops * (1 + self.half * (1 / m + 1 / n + 1 / k))
 
     def stream(self, size: float) -> float:
@@ -89,74 +93,71 @@ class Roofline:
 
 
 def compute_times(
-    model: Model,
-    layout: Layout,
-    gpu: Gpu,
-    profile: Profile,
-    parameters: float,
+    model: Model, layout: Layout, gpu: Gpu, profile: Profile, parameters: float
 ) -> Compute:
     """Return what a microbatch costs one GPU.
 
     Args:
         model: Its shape.
         layout: How it is cut.
-        gpu: The peak of `layout.dtype` and the memory bandwidth.
+        gpu: The peak of `layout.dtype` and the memory bandwidth. With FP8 attention and the head
+            stay in BF16.
         profile: Which shares of them the software reaches, and how it is built.
         parameters: Held by one GPU of the heaviest stage.
 
     References:
+        `docs/step-model.md`, section Computing, has the same equations.
         V. Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2022
         (arXiv 2205.05198). T. Dao, FlashAttention-2, 2023 (arXiv 2307.08691).
     """
     line = Roofline.of(gpu, profile, layout.dtype)
-    stack = profile.stack
-    t, b = layout.tp, layout.mb
-    s = layout.seq
-    rows = b * s / layout.cp
-    h, f, v = model.hidden, model.ffn, gpu_vocab(model, t)
-    q_width = model.q_width
+    wide = Roofline.of(gpu, profile, "bf16") if layout.dtype == "fp8" else line
+    stack, t = profile.stack, layout.tp
+    rows, h, f = layout.mb * layout.seq / layout.cp, model.hidden, model.ffn
 
-    gemms = (
+    products = (
         line.gemm(rows, gpu_qkv_width(model, t), h)
-        + line.gemm(rows, h, q_width / t)
+        + line.gemm(rows, h, model.q_width / t)
         + line.gemm(rows, model.up_matrices * f / t, h)
         + line.gemm(rows, h, f / t)
     )
-    squares = b * s * s / (t * layout.cp)  # scores per head, over all heads: x heads
-    if stack.attention == "unfused":
-        products = (
-            4 * squares * q_width / line.flops
-            * (1 + line.core_half * (2 / s + 1 / model.head_dim))
-        )  # fmt: skip
-        softmax = line.stream((9 if stack.dropout else 4) * model.heads * squares)
-        attention = products + softmax
-        attention_backward = 2 * products + SOFTMAX_BACKWARD * softmax
-    else:
-        attention = 2 * squares * q_width / line.flash  # the causal half of the square
-        attention_backward = FLASH_BACKWARD * attention
+    attention, attention_backward = _attention(model, layout, wide, stack)
     elementwise = line.stream(
         (22 if stack.dropout else 16) * rows * h / (t if layout.sp else 1)
         + (8 * rows * h + (6 if model.gated else 4) * rows * f) / t
     )
-    forward = gemms + attention + elementwise
-    full = layout.recompute == "full"
-    again = {"none": 0.0, "selective": attention, "full": forward}[layout.recompute]
-    if layout.recompute == "selective" and stack.attention != "unfused":
-        again = 0.0  # fused attention keeps no scores: there is nothing left to select
+    forward = products + attention + elementwise
+    # Fused attention keeps no squares, so there is nothing left for "selective" to compute again.
+    selective = attention if stack.attention == "unfused" else 0.0
     host = profile.latency.host_per_layer.value
+    full = layout.recompute == "full"
+    vocab = gpu_vocab(model, t)
     return Compute(
         forward=forward,
-        backward=2 * gemms + attention_backward + 2 * elementwise,
-        recompute=again,
-        gemms=gemms,
+        backward=2 * products + attention_backward + 2 * elementwise,
+        recompute={"none": 0.0, "selective": selective, "full": forward}[layout.recompute],
+        products=products,
         attention=attention,
         attention_backward=attention_backward,
         host_forward=host,
         host_backward=host * (HOST_BACKWARD_RECOMPUTED if full else HOST_BACKWARD),
-        head=3 * line.gemm(rows, v, h) + line.stream(20 * rows * v),
+        head=3 * wide.gemm(rows, vocab, h) + line.stream(20 * rows * vocab),
         accumulate=0.0 if stack.grad_accumulation == "fused" else line.stream(10 * parameters),
         optimizer=line.stream(parameters * optimizer_bytes(layout)),
     )
+
+
+def _attention(model: Model, layout: Layout, line: Roofline, stack: Stack) -> tuple[float, float]:
+    """Return seconds of the attention core of one layer, forward and backward."""
+    # Entries of the score matrices of one head, on one GPU.
+    scores = layout.mb * layout.seq**2 / (layout.tp * layout.cp)
+    if stack.attention != "unfused":
+        forward = 2 * scores * model.q_width / line.flash  # the causal half of the square
+        return forward, FLASH_BACKWARD * forward
+    late = 1 + line.core_half * (2 / layout.seq + 1 / model.head_dim)
+    products = 4 * scores * model.q_width / line.flops * late
+    softmax = line.stream((9 if stack.dropout else 4) * model.heads * scores)
+    return products + softmax, 2 * products + SOFTMAX_BACKWARD * softmax
 
 
 def optimizer_bytes(layout: Layout) -> float:

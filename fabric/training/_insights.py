@@ -10,18 +10,23 @@ from jaxtyping import Float
 from fabric.hardware import Gpu, Profile, evidence
 from fabric.network import Network
 from fabric.solvers import Completion, Sensitivities, Sensitivity, directional, sensitivities
-from fabric.training._assemble import Parts, Wire, assemble
+from fabric.training._assemble import Maximum, Parts, Scalar, Wire, assemble
 from fabric.training._compute import Compute
 from fabric.training._layout import Layout
 from fabric.training._phases import Phase
 from fabric.training._report import Assumption, Bottleneck
 
+_FINEST = 12
+_HALVINGS = 30
+_FAR = 10.0
+"""Share of capacity beyond which the reach of an answer is called unlimited."""
+
 MOST_LINKS = 3
 """Bottleneck links that are named per kind of exchange."""
 
 
-class Total:
-    """Step time as a function of the seconds that each kind of exchange is on the wire."""
+class StepTime:
+    """The time of a step as a function of the seconds that each exchange is on the wire."""
 
     def __init__(
         self,
@@ -36,18 +41,24 @@ class Total:
         self.names = [phase.traffic.name for phase in phases]
         self.transfer = np.array([phase.transfer for phase in phases])
         self._latency = np.array([phase.latency for phase in phases])
-        self._parts = lambda wire: assemble(
-            work, wire, layout, profile, layers=layers, parameters=parameters, nodes=nodes
-        )
+        self._parts = lambda wire, maximum: assemble(
+            work, wire, layout, profile, layers=layers, parameters=parameters, nodes=nodes,
+            maximum=maximum,
+        )  # fmt: skip
 
-    def parts(self, transfer: Float[np.ndarray, " phases"] | jax.Array | None = None) -> Parts:
+    def parts(
+        self,
+        transfer: Float[np.ndarray, " phases"] | jax.Array | None = None,
+        maximum: Maximum = jnp.maximum,
+    ) -> Parts:
         """Return where the time goes, for other seconds on the wire if given."""
         seconds = (self.transfer if transfer is None else transfer) + self._latency
         given = {name: seconds[i] for i, name in enumerate(self.names)}
         if "dp" in given:  # carries several widths, each at the same latency
             i = self.names.index("dp")
             given |= {"dp": seconds[i] - self._latency[i], "dp_latency": self._latency[i]}
-        return self._parts(Wire(**{name: given.get(name, 0.0) for name in Wire._fields}))
+        wire = Wire(**{name: given.get(name, 0.0) for name in Wire._fields})
+        return self._parts(wire, maximum)
 
     def seconds(self, transfer: Float[np.ndarray, " phases"] | jax.Array) -> jax.Array:
         """Return the step time."""
@@ -57,10 +68,48 @@ class Total:
         """Return the one-sided derivatives of the step time."""
         x = jnp.asarray(self.transfer)
         way = lambda d: directional.jvp(self.seconds, (x,), (d,))[1]
-        return np.asarray(jax.vmap(way)(jnp.asarray(ways)))
+        return np.asarray(jax.vmap(way)(jnp.asarray(ways))) + 0.0
+
+    def sides(self, transfer: Float[np.ndarray, " phases"]) -> tuple[bool, ...]:
+        """Return which side of every `maximum` of the step is the larger one."""
+        sides: list[bool] = []
+
+        def noted(a: Scalar, b: Scalar) -> Scalar:
+            sides.append(float(a) > float(b))
+            return max(float(a), float(b))
+
+        self.parts(transfer, noted)
+        return tuple(sides)
+
+    def reach(self, ways: Float[np.ndarray, " phases"], most: float) -> float:
+        """Return the share of capacity up to which no overlap turns.
+
+        Args:
+            ways: Relative change of the seconds on the wire per share of capacity: rates move
+                along a line, so seconds as 1 / (1 - way x share).
+            most: Share of capacity that is tried, at most.
+        """
+
+        def at(share: float) -> tuple[bool, ...]:
+            return self.sides(self.transfer / (1 - ways * share))
+
+        here = at(min(most, 1.0) * 1e-9)
+        tried = [most * 2.0**-k for k in range(_FINEST, -1, -1)]
+        low = 0.0
+        for share in tried:
+            if at(share) != here:
+                break
+            low = share
+        else:
+            return most
+        high = share
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if at(middle) == here else (low, middle)
+        return low
 
 
-def bottlenecks(network: Network, phases: Sequence[Phase], total: Total) -> list[Bottleneck]:
+def bottlenecks(network: Network, phases: Sequence[Phase], total: StepTime) -> list[Bottleneck]:
     """Return the links that stop the last flows of each kind of exchange, dearest kind first."""
     whole = float(total.seconds(total.transfer))
     found = []
@@ -89,7 +138,7 @@ def bottlenecks(network: Network, phases: Sequence[Phase], total: Total) -> list
 
 
 def step_sensitivities(
-    network: Network, phases: Sequence[Phase], total: Total, by: str
+    network: Network, phases: Sequence[Phase], total: StepTime, by: str
 ) -> Sensitivities:
     """Return what 1 % of the capacity of each group of links does to the step time."""
     keys: dict[str, int] = {}
@@ -106,18 +155,27 @@ def step_sensitivities(
     pick = lambda field, sign: np.array([
         [sign * getattr(r[key], field) if key in r else 0.0 for r in rows] for key in keys
     ]) * total.transfer  # fmt: skip
-    more = total.along(pick("gain_per_plus_1pct", 1.0))
-    less = total.along(pick("loss_per_minus_1pct", -1.0))
+    more_ways, less_ways = pick("gain_per_plus_1pct", 1.0), pick("loss_per_minus_1pct", -1.0)
+    more, less = total.along(more_ways), total.along(less_ways)
     whole = float(total.seconds(total.transfer))
-    reach = lambda key, field: min(getattr(r[key], field) for r in rows if key in r)
+
+    def reach(i: int, key: str, sign: float) -> float:
+        """Return percent of capacity up to which no bottleneck moves and no overlap turns."""
+        field = "exact_within_plus_pct" if sign > 0 else "exact_within_minus_pct"
+        within = min(getattr(r[key], field) for r in rows if key in r) / 100
+        ways = (more_ways if sign > 0 else less_ways)[i] / total.transfer
+        most = min(within, _FAR if sign > 0 else 0.999)
+        found = total.reach(ways, most) if ways.any() else most
+        return 100 * (within if found == most else found)
+
     out = [
         Sensitivity(
             key=key,
             links=links,
             gain_per_plus_1pct=float(more[i]) / whole,
-            loss_per_minus_1pct=-float(less[i]) / whole,
-            exact_within_plus_pct=reach(key, "exact_within_plus_pct"),
-            exact_within_minus_pct=reach(key, "exact_within_minus_pct"),
+            loss_per_minus_1pct=float(0.0 - less[i]) / whole + 0.0,
+            exact_within_plus_pct=reach(i, key, 1.0),
+            exact_within_minus_pct=reach(i, key, -1.0),
         )
         for i, (key, links) in enumerate(keys.items())
     ]
@@ -130,11 +188,19 @@ def assumptions(
     network: Network, layout: Layout, gpu: Gpu, profile: Profile, rule: Mapping[str, object]
 ) -> list[Assumption]:
     """Return every number and setting behind the answer that is not part of the question."""
-    about = network.labels.about
+    labels, about = network.labels, network.labels.about
     name, kind, source = (str(rule[key]) for key in ("name", "kind", "source"))
     out = [Assumption("routing", name, kind, source)]
+    if not labels.is_kind("gpu").any():
+        alone = "every endpoint is one GPU, alone in its server: the network has no servers inside"
+        out.append(Assumption("servers", "none", "assumed", alone))
+    if (own := about.get("gpu")) and own != gpu.name:
+        out.append(Assumption("gpu", gpu.name, "user", f"asked for; the servers have {own}"))
+    if profile.gpu != gpu.name:
+        other = f"asked for; it is of {profile.gpu}, not of {gpu.name}"
+        out.append(Assumption("profile", profile.name, "user", other))
     if "evidence" in about:
-        out.append(Assumption("fabric", network.labels.source, "assumed", about["evidence"]))
+        out.append(Assumption("fabric", labels.source, "assumed", about["evidence"]))
     out += [Assumption(f"layout.{word}", word, "preset", "filled in") for word in layout.filled]
     for prefix, record in (("gpu", gpu), ("profile", profile)):
         out += [

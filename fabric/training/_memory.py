@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from fabric._errors import nearest, raise_faults
 from fabric._evidence import Evidence
 from fabric._units import parse_size
+from fabric.hardware import CHOICES
 from fabric.training import _activations as kept
 from fabric.training._layout import Layout
 from fabric.training._model import Model
-from fabric.training._stages import gpu_layer_parameters, parameters_of_stage
+from fabric.training._numbers import GRADIENT, WEIGHT
+from fabric.training._stages import gpu_layer_parameters, gpu_vocab, parameters_of_stage
 
 _RUNS = "reserved bytes and verdicts of 1,534 nanotron runs on H100, tp 1 to 32, 0.5 to 78 GB"
 
@@ -26,9 +28,7 @@ TIGHT = 0.05
 """Margin below which memory that fits is called tight."""
 
 _CHOICES = {
-    "attention": ("unfused", "flash2", "flash3"),
-    "grad_dtype": ("fp32", "bf16"),
-    "grad_accumulation": ("fused", "separate"),
+    name: CHOICES[f"stack.{name}"] for name in ("attention", "grad_dtype", "grad_accumulation")
 }
 
 
@@ -139,7 +139,7 @@ def memory(
         parts = states(
             parameters_of_stage(model, layout, stage), layout,
             grad_dtype=grad_dtype, separate=separate,
-        ) | {"gathered": _gathered(model, layout)}  # fmt: skip
+        ) | {"gathered": _gathered(model, layout, stage)}  # fmt: skip
         active = _active(model, layout, stage, attention, dropout, working.value)
         spent = {
             "fragmentation": fragmentation.value * sum(active.values()),
@@ -175,9 +175,9 @@ def states(
         S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter
         Models, 2020, section 3 (16 bytes); V. Korthikanti et al., 2022, figure 1 (18 bytes).
     """
-    weight = 4 if layout.dtype == "fp32" else 2
+    weight = WEIGHT[layout.dtype]
     copies = 2 if layout.dtype == "fp8" else 0
-    gradient = (4 if grad_dtype == "fp32" else 2) + separate * weight
+    gradient = GRADIENT[grad_dtype] + separate * weight
     optimizer = 8 if layout.dtype == "fp32" else 12
     share = lambda level: layout.shards if layout.zero >= level else 1
     return {
@@ -187,15 +187,19 @@ def states(
     }
 
 
-def _gathered(model: Model, layout: Layout) -> float:
-    """Return bytes that ZeRO-3 assembles: a layer, the next one, and the gradient of a layer.
+def _gathered(model: Model, layout: Layout, stage: int) -> float:
+    """Return bytes that ZeRO-3 assembles on a stage.
 
-    The gradient is in the dtype of the weights: each rank sums its own share of it only.
+    A layer, the next one, and the gradient of a layer; the embedding on the first stage, which
+    stays for the whole pass, and the head with its gradient on the last. Gradients are in the
+    dtype of the weights: each rank sums its own share of them only.
     """
     if layout.zero < 3 or layout.shards == 1:
         return 0.0
-    weight = 4.0 if layout.dtype == "fp32" else 2.0
-    return 3 * weight * gpu_layer_parameters(model, layout.tp)
+    table = gpu_vocab(model, layout.tp) * model.hidden
+    first, last = stage == 0, stage == layout.pp - 1
+    tables = 2 if first and last and model.tied else first + 2 * last
+    return WEIGHT[layout.dtype] * (3.0 * gpu_layer_parameters(model, layout.tp) + tables * table)
 
 
 def _active(

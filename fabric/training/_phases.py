@@ -7,18 +7,51 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fabric._errors import InfeasibleError, some
-from fabric.collectives import Exchange, moved, path_latency, ring, send
+from fabric.collectives import Exchange, mesh, moved, path_latency, ring, send
 from fabric.hardware import Profile
 from fabric.network import Flows, Network, Routes
 from fabric.solvers import RateSolution, max_min_rates
 from fabric.training._layout import Layout
 from fabric.training._model import Model
+from fabric.training._numbers import ACTIVATION, GRADIENT
 from fabric.training._stages import gpu_vocab
 
-BYTES = {"bf16": 2, "fp16": 2, "fp8": 2, "fp32": 4}
-"""Bytes of an activation on the wire; FP8 products keep theirs in BF16."""
-
 Router = Callable[[Network, Flows], Routes]
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Which GPUs share a server, and what joins them.
+
+    Attributes:
+        of: (nodes,), server of every node, -1 for none; None: every endpoint is a server of its
+            own, as in a network without GPUs.
+        meshed: GPUs of a server have links to one another instead of a switch.
+    """
+
+    of: Int[np.ndarray, " nodes"] | None
+    meshed: bool
+
+    @classmethod
+    def in_(cls, network: Network) -> "Servers":
+        """Return those of a network."""
+        labels = network.labels
+        if not labels.is_kind("gpu").any() or "server" not in labels.tags:
+            return cls(None, False)
+        meshed = "nvlink" in labels.tiers and not labels.is_kind("nvswitch").any()
+        return cls(labels.tags["server"], meshed)
+
+    def count(self, gpus: Int[np.ndarray, " ranks"]) -> int:
+        """Return the number of servers that some GPUs are in."""
+        return len(gpus) if self.of is None else len(np.unique(self.of[gpus]))
+
+    def ring(self, groups: Int[np.ndarray, "groups size"]) -> Exchange:
+        """Return rings of groups; inside a meshed server over all of its links."""
+        if self.meshed and self.of is not None:
+            server = self.of[groups]
+            if np.all(server == server[:, :1]):
+                return mesh(groups)
+        return ring(groups, self.of)
 
 
 @dataclass(frozen=True)
@@ -97,7 +130,7 @@ def traffic_of(
     layout: Layout,
     profile: Profile,
     gpu_of: Int[np.ndarray, " ranks"],
-    server_of: Int[np.ndarray, " nodes"] | None,
+    servers: Servers,
     parameters: Float[np.ndarray, " stages"],
 ) -> list[Traffic]:
     """Return what a layout exchanges, one entry per kind that occurs.
@@ -107,26 +140,26 @@ def traffic_of(
         layout: How it is cut.
         profile: Latencies, and the type of reduced gradients.
         gpu_of: (ranks,), the node of every rank; ranks count tp, cp, dp, pp, fastest first.
-        server_of: (nodes,), -1 for none; None where every node is a server of its own.
+        servers: Of the network.
         parameters: (stages,), held by one GPU of each stage.
     """
     t, c, d, p = layout.tp, layout.cp, layout.dp, layout.pp
     node = gpu_of.reshape(p, d, c, t)
     rows = layout.mb * layout.seq / c
-    wide = BYTES[layout.dtype]
+    wide = ACTIVATION[layout.dtype]
     activations = wide * rows * model.hidden
     found: list[Traffic] = []
     if t > 1:
         found.append(_rings(
             "tp", "activations of a layer, reduced over a tensor-parallel group", profile,
-            ring(node.reshape(-1, t), server_of), moved("all_reduce", t) * activations, passes=2,
+            servers.ring(node.reshape(-1, t)), moved("all_reduce", t) * activations, passes=2,
         ))  # fmt: skip
     if c > 1:
         heads = max(model.kv_heads / t, 1)  # a rank holds one head at least
         block = wide * rows * 2 * heads * model.head_dim
         found.append(_rings(
             "cp", "keys and values of a layer, around a context-parallel ring", profile,
-            ring(np.moveaxis(node, 2, 3).reshape(-1, c), server_of), (c - 1) * block,
+            servers.ring(np.moveaxis(node, 2, 3).reshape(-1, c)), (c - 1) * block,
         ))  # fmt: skip
     if p > 1:
         ahead, behind = node[:-1], node[1:]
@@ -138,22 +171,22 @@ def traffic_of(
             ("pp_forward", "activations", ahead, behind),
             ("pp_backward", "gradients of activations", behind, ahead),
         ):
-            messages = send(src.ravel(), dst.ravel(), server_of)
+            messages = send(src.ravel(), dst.ravel(), servers.of)
             found.append(_pairs(name, "pp", f"{what} {cut}", profile, messages, activations / t))
     if d * c > 1:
         groups = np.moveaxis(node.reshape(p, d * c, t), 1, 2).reshape(-1, d * c)
         sent = moved("all_gather", d * c) * np.repeat(parameters, t)
         found.append(_rings(
             "dp", "a byte per parameter, around a data-parallel ring", profile,
-            ring(groups, server_of), sent,
+            servers.ring(groups), sent,
         ))  # fmt: skip
     if model.tied and p > 1:
-        grad = BYTES[profile.stack.grad_dtype]
+        grad = GRADIENT[profile.stack.grad_dtype]
         src = np.concatenate([node[0], node[-1]]).ravel()
         dst = np.concatenate([node[-1], node[0]]).ravel()
         found.append(_pairs(
             "embedding", "dp", "gradients of the tied embedding, between first and last stage",
-            profile, send(src, dst, server_of), grad * gpu_vocab(model, t) * model.hidden,
+            profile, send(src, dst, servers.of), grad * gpu_vocab(model, t) * model.hidden,
         ))  # fmt: skip
     return found
 
@@ -180,13 +213,10 @@ def _pairs(
 
 
 def _waiting(profile: Profile, exchange: Exchange, passes: int) -> tuple[float, int]:
-    """Return seconds of a call and its steps, and the steps.
-
-    A step of a ring waits for the slowest hop of the one before.
-    """
+    """Return seconds of a call and its steps, and the steps, of the slowest group."""
     inside, between = profile.latency.nvlink_step.value, profile.latency.nic_step.value
-    steps = passes * exchange.steps
-    each = steps * np.where(exchange.crossings > 0, between, inside)
+    crossings, steps = passes * exchange.crossings, passes * exchange.steps
+    each = crossings * between + (steps - crossings) * inside
     return profile.latency.collective.value + float(each.max()), int(steps.max())
 
 
@@ -201,17 +231,29 @@ def solved(network: Network, traffic: Traffic, router: Router) -> Phase:
     Raises:
         InfeasibleError: If a pair cannot be reached, or a flow gets nothing.
     """
-    routes = router(network, traffic.exchange.flows)
+    flows, names = traffic.exchange.flows, network.labels.names
+    try:
+        routes = router(network, flows)
+    except InfeasibleError as error:
+        message = (
+            f"{_called(traffic)}: {error} In a step every rank has to be reached: place the job on "
+            f"other GPUs (`placement`)."
+        )
+        raise InfeasibleError(message) from error
     latency = traffic.latency + traffic.steps * path_latency(network, routes)
     phase = Phase(traffic, routes, max_min_rates(network, routes), latency)
     stuck = np.flatnonzero(phase.rates <= 0)
     if len(stuck):
-        flows, names = traffic.exchange.flows, network.labels.names
         pair = lambda f: f"{names[int(flows.src[f])]} -> {names[int(flows.dst[f])]}"
         message = (
-            f"{len(stuck):,} of {len(phase.rates):,} flows of {traffic.group} get no rate, since a "
-            f"link on their way has capacity 0: {some(stuck.tolist(), name=pair)}. Fail such a "
-            f"link instead (`alive` false), so that routing goes round it."
+            f"{_called(traffic)}: {len(stuck):,} of {len(phase.rates):,} flows get no rate, since "
+            f"a link on their way has capacity 0: {some(stuck.tolist(), name=pair)}. Routing goes "
+            f"round a failed link between switches (`alive` false); a GPU whose adapter or cable "
+            f"is down has to be left out (`placement`)."
         )
         raise InfeasibleError(message)
     return phase
+
+
+def _called(traffic: Traffic) -> str:
+    return f"Exchange `{traffic.name}` ({traffic.does})"

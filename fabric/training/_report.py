@@ -6,7 +6,7 @@ from typing import Any
 from fabric.hardware import Gpu, Profile
 from fabric.network import Network
 from fabric.solvers import Sensitivities
-from fabric.training._assemble import Parts
+from fabric.training._assemble import Parts, times_a_step
 from fabric.training._layout import Layout
 from fabric.training._memory import Memory
 from fabric.training._model import Model
@@ -138,6 +138,11 @@ class StepReport:
             if not part.startswith("hidden_")
         }
 
+    @property
+    def times_a_step(self) -> dict[str, float]:
+        """How often a GPU makes each kind of exchange in a step; "dp" counts bytes a parameter."""
+        return times_a_step(self.layout, self.profile, self.model.layers)
+
     def seconds_of(self, group: str) -> tuple[float, float]:
         """Return exposed and hidden seconds of one parallel dimension."""
         return self.breakdown[group]
@@ -169,6 +174,7 @@ class StepReport:
                     "group": phase.traffic.group,
                     "does": phase.traffic.does,
                     "flows": phase.traffic.exchange.n_flows,
+                    "times_a_step": self.times_a_step[phase.traffic.name],
                     "seconds": phase.seconds,
                     "latency_s": phase.latency,
                     "slowest_rate": float(phase.rates.min()),

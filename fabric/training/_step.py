@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int
 
 from fabric import routing as routings
-from fabric._errors import InfeasibleError, ModelError, nearest
+from fabric._errors import InfeasibleError, ModelError, nearest, raise_faults, some
 from fabric._units import format_size
 from fabric.collectives import effective
 from fabric.hardware import (
@@ -20,13 +20,13 @@ from fabric.network import Network, Placement
 from fabric.solvers import certify
 from fabric.training._assemble import Parts
 from fabric.training._compute import compute_times
-from fabric.training._fit import smallest_change
-from fabric.training._insights import Total, assumptions, bottlenecks, step_sensitivities
+from fabric.training._insights import StepTime, assumptions, bottlenecks, step_sensitivities
 from fabric.training._layout import Layout
 from fabric.training._memory import Memory, memory
 from fabric.training._model import Model
-from fabric.training._phases import Router, solved, traffic_of
+from fabric.training._phases import Router, Servers, solved, traffic_of
 from fabric.training._report import StepReport
+from fabric.training._smallest_change import smallest_change
 from fabric.training._stages import parameters_of_stage
 
 PLACEMENTS = ("first", "spread")
@@ -91,6 +91,7 @@ def step(
     References:
         The equations and where they come from: `docs/step-model.md`.
     """
+    _check_kinds(model, layout, placement)
     gpu = _gpu(network, gpu)
     profile = _profile(gpu, profile)
     layout.check(model)
@@ -104,15 +105,15 @@ def step(
     router, rule = _router(network, routing, seed)
     share = profile.efficiency
     reached = effective(network, nvlink=share.nvlink.value, nic=share.nic.value)
-    server_of = network.labels.tags.get("server")
+    servers = Servers.in_(network)
     held_by = [parameters_of_stage(model, layout, stage) for stage in range(layout.pp)]
     parameters = np.array(held_by, np.float64)
-    traffic = traffic_of(model, layout, profile, ranks, server_of, parameters)
+    traffic = traffic_of(model, layout, profile, ranks, servers, parameters)
     phases = [solved(reached, one, router) for one in traffic]
     heaviest = float(parameters.max())
     work = compute_times(model, layout, gpu, profile, heaviest)
-    nodes = layout.gpus if server_of is None else len(np.unique(server_of[ranks]))
-    total = Total(work, layout, profile, phases, model.layers, heaviest, nodes)
+    nodes = servers.count(ranks)
+    total = StepTime(work, layout, profile, phases, model.layers, heaviest, nodes)
     parts = total.parts()
     flops = model.flops(layout.tokens, layout.seq)
     return StepReport(
@@ -137,6 +138,21 @@ def step(
     )
 
 
+def _check_kinds(model: object, layout: object, placement: object) -> None:
+    """Raise one `ModelError` that says what to give in place of each argument of a wrong kind."""
+    wanted = (
+        ("model", model, Model, "`Model.listed('llama-3.1-70b')` or `readers.hf_config(path)`"),
+        ("layout", layout, Layout, "`Layout.parse('tp8 pp4 gbs256 seq8192')`"),
+        ("placement", placement, Placement | str | None,
+         "'first', 'spread' or `Placement(nodes)`"),
+    )  # fmt: skip
+    raise_faults([
+        f"`step({name}=...)` needs {fix}, but got {type(given).__name__}."
+        for name, given, kind, fix in wanted
+        if not isinstance(given, kind)
+    ])  # fmt: skip
+
+
 def _memory(model: Model, layout: Layout, gpu: Gpu, profile: Profile) -> Memory:
     return memory(model, layout, gpu.memory.value, **_settings(profile))
 
@@ -155,7 +171,8 @@ def _refusal(model: Model, layout: Layout, gpu: Gpu, profile: Profile, held: Mem
         f"  {name:14} {format_size(size):>10}" for name, size in held.components.items() if size
     ]
     fix = f"The smallest change that fits: {change}." if change else (
-        "No single change of recompute, sharding, microbatch or stages makes it fit: use more GPUs."
+        "No change of sharding, recompute, microbatch or sizes fits, up to three at once: use "
+        "more GPUs."
     )  # fmt: skip
     return "\n".join([
         f"'{model.name}' with `{layout}` does not fit: stage {held.heaviest_stage} needs "
@@ -208,6 +225,15 @@ def _placed(
             message = (
                 f"`placement` has {placement.n_ranks:,} ranks, but the layout needs "
                 f"{layout.gpus:,}."
+            )
+            raise ModelError(message)
+        strange = placement.endpoint_of[~np.isin(placement.endpoint_of, network.hosts)]
+        if len(strange):
+            names, n = network.labels.names, network.n_nodes
+            name_of = lambda node: str(names[node]) if node < n else f"node {node} of {n:,}"
+            message = (
+                f"`placement` puts {len(strange):,} ranks on nodes that are no GPUs of this "
+                f"network: {some(strange.tolist(), name=name_of)}. Use nodes of `network.hosts`."
             )
             raise ModelError(message)
         return placement.endpoint_of, "given"

@@ -135,15 +135,22 @@ def exchange(fabric: Fabric, profile: Profile, groups: list[Ring], steps: int) -
         return Exchange([], [], 0.0)
     problem = Problem.from_paths(fabric.reached, ways, [way.values() for way in ways])
     rates = max_min_rates_by_levels(problem).tolist()
-    leaves = lambda ring: any(fabric.server[a] != fabric.server[b] for a, b, _ in ring)
-    step = max(
-        latency.nic_step.value if leaves(ring) else latency.nvlink_step.value for ring in groups
-    )
+    slowest = 0.0
+    for ring in groups:
+        members = {x for a, b, _ in ring for x in (a, b)}
+        if not members:
+            continue
+        # One pass visits each server once: so many of its steps leave one.
+        passes = steps / (len(members) - 1)
+        crossings = passes * (len({fabric.server[x] for x in members}) - 1)
+        inside = steps - crossings
+        waits = crossings * latency.nic_step.value + inside * latency.nvlink_step.value
+        slowest = max(slowest, waits)
     longest = max(sum(share * fabric.latency[k] for k, share in way.items()) for way in ways)
     return Exchange(
         [g for g, *_ in flows],
         [share / rate for (*_, share), rate in zip(flows, rates, strict=True)],
-        latency.collective.value + steps * (step + longest),
+        latency.collective.value + slowest + steps * longest,
     )
 
 
@@ -253,6 +260,7 @@ def step(
     m = layout.gbs // (b * d)
     D, M = d * c, b * s / c
     peak = gpu.peak[layout.dtype].value
+    wide_peak = gpu.peak["bf16"].value if layout.dtype == "fp8" else peak
     P = peak * profile.efficiency.gemm.value
     H = gpu.hbm.value * profile.efficiency.hbm.value
     w = BYTES[layout.dtype]
@@ -265,9 +273,10 @@ def step(
     # Computing
     q, core = profile.gemm_half.value, profile.core_half.value
 
-    def gemm(rows: float, columns: float, inner: float) -> float:
-        return 2 * rows * columns * inner / P * (1 + q * (1 / rows + 1 / columns + 1 / inner))
+    def gemm(rows: float, columns: float, inner: float, speed: float = P) -> float:
+        return 2 * rows * columns * inner / speed * (1 + q * (1 / rows + 1 / columns + 1 / inner))
 
+    wide = wide_peak * profile.efficiency.gemm.value  # attention and head stay in BF16 with FP8
     up = 2 if model.gated else 1
     products = (
         gemm(M, (a * e + 2 * heads_kv * e * t) / t, h)
@@ -277,10 +286,10 @@ def step(
     )
     fused = stack.attention != "unfused"
     if fused:
-        attention = 2 * b * s**2 * a * e / (t * c) / (peak * profile.efficiency.flash.value)
+        attention = 2 * b * s**2 * a * e / (t * c) / (wide_peak * profile.efficiency.flash.value)
         attention_back = 2.5 * attention
     else:
-        multiplying = 4 * b * s**2 * a * e / (t * c) / P * (1 + core * (2 / s + 1 / e))
+        multiplying = 4 * b * s**2 * a * e / (t * c) / wide * (1 + core * (2 / s + 1 / e))
         scores = (9 if stack.dropout else 4) * a * b * s**2 / (t * c) / H
         attention = multiplying + scores
         attention_back = 2 * multiplying + 1.6 * scores
@@ -292,7 +301,7 @@ def step(
     recompute = forward if full else 0.0
     if layout.recompute == "selective" and not fused:
         recompute = attention
-    head = 3 * gemm(M, V, h) + 20 * M * V / H
+    head = 3 * gemm(M, V, h, wide) + 20 * M * V / H
     accumulate = 10 * W / H if stack.grad_accumulation == "separate" else 0.0
     optimizer = W * ((4 + 30 / D) if layout.zero else 34) / H
 

@@ -123,7 +123,9 @@ def test_zero_shares_states_among_data_and_context_parallel_ranks(zero, expected
 def test_zero_3_assembles_layers_again():
     layout = Layout.parse("dp8 zero3 gbs8 seq8192")
     gathered = memory(LLAMA, layout, "80GB").components["gathered"]
-    assert gathered == LLAMA.layer_parameters * 3 * 2
+    table = LLAMA.vocab * LLAMA.hidden
+    # Three layers; the embedding; the head and its gradient.
+    assert gathered == (3 * LLAMA.layer_parameters + 3 * table) * 2
     assert memory(LLAMA, replace(layout, zero=2), "80GB").components["gathered"] == 0
 
 

@@ -327,7 +327,7 @@ def test_without_servers_every_endpoint_is_a_gpu_and_its_type_has_to_be_said(fil
         Scenario.load(file(fabric=bare, layout=layout)).build()
     answer = Scenario.load(file(fabric=bare, layout=layout, hardware={"gpu": "h100"})).answer()
     assert answer.report.gpus_used == 32
-    assert answer.as_dict()["assumptions"][0]["name"] == "servers"
+    assert "servers" in {row["name"] for row in answer.as_dict()["assumptions"]}
 
 
 def test_hosts_without_the_nics_of_the_server_are_counted_in_the_refusal(file):

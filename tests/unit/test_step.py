@@ -271,3 +271,70 @@ def test_a_link_of_capacity_0_on_the_way_is_named(four):
     dead = np.where(host & (np.cumsum(host) == 1), 0.0, np.asarray(four.capacity))
     with pytest.raises(fb.InfeasibleError, match=r"get no rate.*capacity 0.*server0-gpu0"):
         tiny(four.with_capacity(dead), "tp8 dp4 zero1 gbs4 seq2048")
+
+
+def test_a_ring_inside_a_mesh_uses_all_of_its_links():
+    bare = rail_optimized(servers=2, rails=8, radix=64)
+    nics = np.flatnonzero(bare.labels.is_kind("nic")).reshape(2, 8)
+    mesh = attach_servers(bare, hardware.server("mi300x-8"), nics)
+    report = tiny(mesh, "tp8 sp dp2 zero1 mb1 gbs4 seq8192")
+    (tp,) = (p for p in report.phases if p.traffic.name == "tp")
+    # Seven links of 64 GB/s each, and what the software reaches of them.
+    bytes_sent = 2 * 7 / 8 * 2 * 8192 * SMALL.hidden
+    reached = 7 * 64e9 * report.profile.efficiency.nvlink.value
+    assert tp.transfer == pytest.approx(bytes_sent / reached, rel=1e-9)
+
+
+def test_fp8_speeds_up_products_and_leaves_attention_in_bf16(four):
+    wide, narrow = (
+        tiny(four, f"tp8 sp dp4 zero1 mb1 gbs16 seq32768 {dtype}", allow_infeasible=True)
+        for dtype in ("bf16", "fp8")
+    )
+    ratio = float(wide.parts.compute) / float(narrow.parts.compute)
+    assert 1.1 < ratio < 1.6
+    assert [p.transfer for p in wide.phases] == [p.transfer for p in narrow.phases]
+
+
+def test_a_gpu_or_a_profile_of_another_type_is_told(four):
+    report = tiny(four, "tp8 sp dp4 zero1 gbs16 seq2048", gpu="h200", profile="megatron-core-h100")
+    told = {a.name: a for a in report.assumptions if a.kind == "user"}
+    assert told["gpu"].value == "h200-sxm"
+    assert "h100-sxm" in told["gpu"].source
+    assert "h100-sxm" in told["profile"].source
+
+
+def test_a_network_without_servers_says_what_an_endpoint_is():
+    net = rail_optimized(servers=4, rails=8, radix=64)
+    report = tiny(net, "tp2 dp16 zero1 gbs32 seq2048", gpu="h100")
+    assert {a.name: a.value for a in report.assumptions}["servers"] == "none"
+    assert all(p.traffic.exchange.crossings.min() >= 1 for p in report.phases)
+
+
+def test_what_nothing_exposes_is_exactly_0(four):
+    report = tiny(four, "tp8 cp2 dp2 zero1 mb1 gbs16 seq65536")
+    exposed, hidden = report.breakdown["cp"]
+    assert exposed == 0.0
+    assert hidden > 0
+
+
+def test_no_overlap_turns_within_the_reach_of_a_sensitivity(four):
+    """Up to the reach a tier's seconds move as 1 / capacity, and the step as the parts say."""
+    model, layout = (
+        fb.Model.listed("llama-3.1-70b"),
+        fb.Layout.parse("tp8 sp dp4 zero1 gbs4 seq8192"),
+    )
+    report = fb.step(four, model, layout, allow_infeasible=True)
+    row = report.sensitivities.row("host")
+    host = four.labels.is_tier("host")
+
+    def stepped(share):
+        net = four.with_capacity(np.asarray(four.capacity) * (1 + share * host))
+        return fb.step(net, model, layout, by=None, allow_infeasible=True).step_time
+
+    for sign, reach in ((1, row.exact_within_plus_pct), (-1, row.exact_within_minus_pct)):
+        share = sign * min(reach / 100, 0.5)
+        # A function a + b / c that has the slope of the row at c = 1.
+        slope = row.gain_per_plus_1pct if sign > 0 else row.loss_per_minus_1pct
+        law = lambda x, slope=slope: report.step_time * (1 - slope * (1 / (1 + x) - 1))
+        assert stepped(0.9 * share) == pytest.approx(law(0.9 * share), rel=2e-4)
+    assert row.exact_within_plus_pct < 50
