@@ -24,17 +24,24 @@ from fabric.network import (
     place as place,
 )
 from fabric.solvers import (
+    FAIR_RESULTS as FAIR_RESULTS,
     RESULTS as RESULTS,
+    AlphaFairSolution as AlphaFairSolution,
     Completion as Completion,
     Mean as Mean,
+    Quotient as Quotient,
     RateSolution as RateSolution,
     Sensitivities as Sensitivities,
     Sensitivity as Sensitivity,
+    alpha_fair_rates as alpha_fair_rates,
+    anneal as anneal,
     certify as certify,
+    compress as compress,
     directional as directional,
     max_min_rates as max_min_rates,
     one_sided as one_sided,
     sensitivities as sensitivities,
+    sharded as sharded,
 )
 from fabric.training import (
     Layout as Layout,

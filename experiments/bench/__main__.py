@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.bench.growth import growth_table, plot
 from experiments.bench.registry import Cell, chosen
 from experiments.bench.table import table
 
@@ -51,6 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{row['cell']} failed: {row['error']}", file=sys.stderr)
     if options.table:
         print("\n" + table(rows), file=sys.stderr)
+        if not options.smoke:
+            print("\n" + growth_table(rows), file=sys.stderr)
+    if options.plot:
+        plot(rows, Path(options.plot))
     if options.out is not None:
         path = Path(options.out) if options.out else default_path(rows)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,6 +76,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--out", nargs="?", const="", metavar="FILE",
         help="also write the lines to FILE; without a name, to results/DATE-CPU.jsonl",
     )  # fmt: skip
+    parser.add_argument("--plot", metavar="FILE", help="draw growth with size (needs matplotlib)")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
@@ -82,6 +88,8 @@ def run(cells: Sequence[Cell], options: argparse.Namespace) -> list[dict[str, An
         ["--smoke", f"--only={options.only}"] if options.smoke else [f"--only={cells[0].name}"]
     )
     environment = {**os.environ, **ONE_THREAD}
+    if not options.smoke and cells[0].phase == "batch":
+        del environment["NUMBA_NUM_THREADS"]
     environment.setdefault("JAX_PLATFORMS", "cpu")
     began = time.perf_counter()
     child = subprocess.Popen(

@@ -106,6 +106,7 @@ class Chain(NamedTuple):
 
 
 _LEAF_SPINE = {
+    "ls-24": LeafSpine(4, 6, 2, permutations=1, seed=15),
     "ls-1k": LeafSpine(32, 32, 32, permutations=1, seed=11),
     "ls-10k": LeafSpine(64, 32, 32, permutations=5, seed=12),
     "ls-100k": LeafSpine(64, 32, 32, permutations=50, seed=13),

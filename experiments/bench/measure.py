@@ -17,6 +17,7 @@ import numba
 
 import fabric as fb
 from experiments.bench.problems import Work, work_of
+from experiments.bench.references import Absent
 from experiments.bench.registry import Cell
 
 SCHEMA = "fabric.bench/1"
@@ -32,17 +33,19 @@ def measure(cells: Sequence[Cell], *, repeat: int, smoke: bool) -> None:
     for cell in cells:
         row: dict[str, object] = {"schema": SCHEMA, "cell": cell.name, **_columns(cell)}
         try:
-            first, times, facts = repeated(work_of(cell), 1 if smoke else repeat)
+            first, times, peak, facts = repeated(work_of(cell), 1 if smoke else repeat)
+        except Absent as error:
+            row["absent"] = str(error)
         except Exception as error:  # one broken cell must not hide the others
             row["error"] = f"{type(error).__name__}: {error}"
         else:
             row |= _times(first, times) if not smoke else {"smoke": True}
-            row |= {"peak_mb": None if smoke else round(peak_mb() - imported, 1), **facts}
+            row |= {"peak_mb": None if smoke else round(peak - imported, 1), **facts}
         print(json.dumps(row | {"environment": about}), flush=True)
 
 
-def repeated(work: Work, repeat: int) -> tuple[float, list[float], dict[str, object]]:
-    """Return the first call's seconds, those of the repeats, and facts of the last result."""
+def repeated(work: Work, repeat: int) -> tuple[float, list[float], float, dict[str, object]]:
+    """Return the first call's seconds, those of the repeats, peak memory, and facts at the end."""
     first, result = work.run(work.fresh())
     times: list[float] = []
     began = time.perf_counter()
@@ -50,7 +53,8 @@ def repeated(work: Work, repeat: int) -> tuple[float, list[float], dict[str, obj
         state = work.fresh()
         seconds, result = work.run(state)
         times.append(seconds)
-    return first, times, work.facts(result)
+    peak = peak_mb()  # before the certificate, which takes more
+    return first, times, peak, work.facts(result)
 
 
 def peak_mb() -> float:

@@ -14,8 +14,12 @@ import jax
 import numpy as np
 
 import fabric as fb
+from experiments.bench import references
 from experiments.bench.instances import instance
 from experiments.bench.registry import Cell
+from experiments.bench.symmetric import Rails
+from fabric.solvers import _compiled
+from fabric.solvers._plan import compiled_plan
 
 Solved = tuple[fb.Network, fb.Routes, fb.RateSolution]
 
@@ -47,12 +51,20 @@ def work_of(cell: Cell) -> Work:
         return Work(lambda: None, _import_time, lambda _: {})
     if cell.phase == "read":
         return _reading()
+    if cell.problem == "rails":
+        return _compressing(int(cell.size.removeprefix("n")))
+    if cell.phase == "rates":
+        return _rates(cell)
     if cell.problem == "permutation":
         made = instance(cell.size)
         net = fb.Network(made["capacity"])
         fresh = lambda: fb.Routes.from_csr(
             made["flow_ptr"], made["flow_links"], n_links=net.n_links
         )
+        if cell.phase == "one-sided":
+            return _one_sided(net, fresh())
+        if cell.phase == "batch":
+            return _batch(net, fresh())
         return _solving(net, fresh, cell.phase, cell.method)
     if cell.problem == "superpod":
         return _stepping(int(cell.size.removeprefix("n")), cell.phase)
@@ -117,6 +129,70 @@ def _reversing(
         return took | _solve_facts(solve())
 
     return Work(lambda: None, lambda _: timed(ready(lambda: pulled(pull, one))), facts)
+
+
+def _rates(cell: Cell) -> Work:
+    """Time rates alone, layout made before, by the compiled kernels or by another solver."""
+    made = instance(cell.size)
+    facts: dict[str, object] = {"links": len(made["capacity"]), "flows": len(made["flow_ptr"]) - 1}
+    told = lambda result: facts | {"sum_of_rates": result}
+    if cell.method != "compiled":
+        run = references.runner(cell.method, cell.size)
+        return Work(lambda: None, lambda _: run(), told)
+    routes = fb.Routes.from_csr(made["flow_ptr"], made["flow_links"], n_links=len(made["capacity"]))
+    capacity, weight = np.array(made["capacity"]), np.ones(routes.n_flows)
+    cap = np.full(routes.n_flows, np.inf)
+    fill = lambda: references.timed(lambda: _compiled.fill(capacity, routes, weight, cap)[0])
+    return Work(lambda: None, lambda _: fill(), told)
+
+
+N_SCENARIOS = 64
+
+
+def _batch(net: fb.Network, routes: fb.Routes) -> Work:
+    """Time many capacity vectors on one set of routes."""
+    jitter = np.random.default_rng(0).uniform(0.5, 1.5, (N_SCENARIOS, net.n_links))
+    capacities = jitter * np.asarray(net.capacity)
+    weights, caps = np.ones((1, routes.n_flows)), np.full((1, routes.n_flows), np.inf)
+    plan = compiled_plan(routes)
+    run = lambda: _compiled.solve_many(plan, capacities, weights, caps)
+
+    def facts(solved: tuple[np.ndarray, ...]) -> dict[str, object]:
+        alone, _, _ = _compiled.fill(capacities[-1], routes, weights[0], caps[0])
+        same = np.array_equal(alone, solved[0][-1])
+        return _route_facts(routes) | {"scenarios": N_SCENARIOS, "equals_one_solve": same}
+
+    return Work(lambda: None, lambda _: timed(run), facts)
+
+
+def _one_sided(net: fb.Network, routes: fb.Routes) -> Work:
+    """Time the exact derivative when every link grows a little."""
+    run = lambda: jax.block_until_ready(
+        fb.one_sided(lambda s: s.rates, net, routes, {"capacity": np.asarray(net.capacity)})
+    )
+    return Work(lambda: None, lambda _: timed(run), lambda _: _route_facts(routes))
+
+
+def _compressing(servers: int) -> Work:
+    """Time compression, its check and a solve of the quotient, of all-to-all on rails."""
+    made = Rails(servers=servers).build()
+    net = fb.Network(made["capacity"])
+    fresh = lambda: fb.Routes.from_csr(made["flow_ptr"], made["flow_links"], n_links=net.n_links)
+
+    def run(routes: fb.Routes) -> tuple[float, fb.Quotient]:
+        def both() -> fb.Quotient:
+            quotient = fb.compress(net, routes)
+            quotient.solve(net)
+            return quotient
+
+        return timed(both)
+
+    facts = lambda quotient: {
+        "flows": len(made["flow_ptr"]) - 1,
+        "flow_classes": quotient.n_flow_classes,
+        "link_classes": quotient.n_link_classes,
+    }
+    return Work(fresh, run, facts)
 
 
 def _fat_tree(cell: Cell) -> fb.Network:

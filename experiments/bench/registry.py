@@ -11,7 +11,10 @@ from fnmatch import fnmatch
 
 @dataclass(frozen=True)
 class Cell:
-    """One measurement. `target_s`: what it should take on one thread; printed, never asserted."""
+    """One measurement. `target_s`: what it should take; printed, never asserted.
+
+    One thread does the work, except in a batch, which all cores share.
+    """
 
     problem: str
     size: str
@@ -44,7 +47,7 @@ def _permutations() -> Iterator[Spec]:
     """Golden instances: one flow per port (ft, sparse), fifty per port (ls, dense)."""
     solve: dict[str, dict[str, dict[str, float | None]]] = {
         "compiled": {
-            "ft-1k": {"ft-10k": 0.01, "ft-100k": 0.1},
+            "ft-1k": {"ft-10k": 0.01, "ft-100k": 0.1, "ft-1m": 0.7},
             "ft-1k-het": {"ft-100k-het": 0.1},
             "ls-1k": {"ls-100k": 0.03},
         },
@@ -62,6 +65,25 @@ def _permutations() -> Iterator[Spec]:
             if method == "compiled":  # at most twice what the solve may take
                 twice = {size: target and 2 * target for size, target in targets.items()}
                 yield Spec("permutation", "reverse", smallest, twice, method)
+    yield Spec("permutation", "one-sided", "ft-1k", {"ft-10k": None})
+    yield Spec("permutation", "batch", "ft-1k", {"ft-10k": 64 / 600}, "compiled")
+    yield Spec("rails", "compress", "n64", {"n8192": 0.8})
+
+
+def _references() -> Iterator[Spec]:
+    """Rates alone, beside other solvers: what `fabric` adds to them is in the phase "solve"."""
+    families = {
+        "ft-1k": ("ft-10k", "ft-100k", "ft-1m"),
+        "ft-1k-het": ("ft-100k-het",),
+        "ls-1k": ("ls-100k",),
+    }
+    for smallest, sizes in families.items():
+        for method in ("cpp", "compiled"):
+            yield Spec("permutation", "rates", smallest, dict.fromkeys(sizes), method)
+    for method in ("numpy", "compiled"):
+        yield Spec("permutation", "rates", "ls-24", {"ls-10k": None}, method)
+    for method in ("highs", "compiled"):
+        yield Spec("permutation", "rates", "ls-24", {"ls-24": None}, method)
 
 
 def _random_pairs() -> Iterator[Spec]:
@@ -113,6 +135,7 @@ SPECS = (
     Spec("import", "import", "fabric", {"fabric": 0.3}),
     Spec("file", "read", "demo", {"demo": None}),
     *_permutations(),
+    *_references(),
     *_random_pairs(),
     *_steps(),
 )
@@ -120,6 +143,6 @@ SPECS = (
 
 def chosen(*, only: str = "", smoke: bool = False) -> list[Cell]:
     """Return the cell called `only`, else those whose name holds it or fits it as a pattern."""
-    cells = [cell for spec in SPECS for cell in spec.cells(smoke=smoke)]
+    cells = list(dict.fromkeys(cell for spec in SPECS for cell in spec.cells(smoke=smoke)))
     exact = [cell for cell in cells if cell.name == only]
     return exact or [cell for cell in cells if only in cell.name or fnmatch(cell.name, only)]

@@ -16,8 +16,9 @@ def table(rows: Iterable[Mapping[str, Any]]) -> str:
     """
     lines = ["| " + " | ".join(HEADINGS) + " |", "|---" + "|--:" * (len(HEADINGS) - 1) + "|"]
     for row in rows:
-        if "error" in row:
-            cells = [row["cell"], f"failed: {row['error']}", *[""] * (len(HEADINGS) - 2)]
+        if "error" in row or "absent" in row:
+            why = f"failed: {row['error']}" if "error" in row else f"not here: {row['absent']}"
+            cells = [row["cell"], why, *[""] * (len(HEADINGS) - 2)]
         else:
             certificate = row.get("certificate")
             cells = [

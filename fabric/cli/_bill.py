@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from fabric._errors import ModelError
-from fabric.cli._units import counted, listed
+from fabric.cli._units import counted
 from fabric.topologies import Bill, Item
 
 Prices = Annotated[
@@ -17,6 +17,8 @@ Prices = Annotated[
         help="YAML with the price of one piece by model (`qm9700: 25000`) and a `currency`.",
     ),
 ]
+
+_ENDS = {"switch": "switches", "server": "servers"}
 
 
 def read_prices(file: Path) -> dict[str, object]:
@@ -61,6 +63,7 @@ def bill_record(bill: Bill) -> dict[str, Any]:
             "currency": bill.currency,
             "total": bill.total,
             "unpriced": list(bill.unpriced),
+            "within": list(bill.within),
             "unused": list(bill.unused),
         }
     return record
@@ -73,16 +76,23 @@ def bought(bill: dict[str, Any]) -> str:
         bill: As `bill_record` returns it.
     """
     models: dict[str, int] = {}
+    ends: dict[str, int] = {}
     for row in bill["network"]:
         if row["part"] == "switch":
-            models[row["model"]] = models.get(row["model"], 0) + row["count"]
-    ends = sum(row["count"] for row in bill["network"] if row["part"] == "transceiver")
-    chips = [f"{count:,} x {model}" for model, count in models.items()]
-    return f"{listed(chips, 3)}; {counted(ends, 'transceiver')} if all optical"
+            guess = " (assumed by ports and speed)" if row.get("assumed") else ""
+            name = f"{row['model']}{guess}"
+            models[name] = models.get(name, 0) + row["count"]
+        elif row["part"] == "transceiver":
+            name = f"{row['model'].removeprefix('transceiver ')} at the {_ENDS[row['where']]}"
+            ends[name] = ends.get(name, 0) + row["count"]
+    said = [f"{count:,} x {model}" for model, count in models.items()]
+    total = counted(sum(ends.values()), "transceiver")
+    parts = ", ".join(f"{count:,} of {name}" for name, count in ends.items())
+    return f"{', '.join(said)}; {total} if all optical" + (f" ({parts})" if parts else "")
 
 
 def bill_lines(bill: dict[str, Any]) -> list[str]:
-    """Return what `bought` leaves out: parts of servers, and the cost where prices are given.
+    """Return what `bought` leaves out: parts of servers, assumptions, and the cost with prices.
 
     Args:
         bill: As `bill_record` returns it.
@@ -90,17 +100,28 @@ def bill_lines(bill: dict[str, Any]) -> list[str]:
     lines = []
     if bill["inside"]:
         server, *parts = (f"{row['count']:,} x {row['model']}" for row in bill["inside"])
-        lines.append(f"  {server}; in them {listed(parts, 6)}")
+        lines.append(f"  {server}; in them {', '.join(parts)}")
+    lines += [f"  assumed: {said}" for said in bill["assumed"]]
     if "currency" not in bill:
         return lines
-    lines += [f"  assumed: {said}" for said in bill["assumed"]]
     lines.append(f"  cost: {bill['total']:,.0f} {bill['currency']}")
-    for key, what in (("unpriced", "without a price"), ("unused", "priced, but not in here")):
+    for key, what in (
+        ("unpriced", "without a price"),
+        ("within", "priced, but part of a server, so not added"),
+        ("unused", "priced, but not in here"),
+    ):
         if names := bill[key]:
-            lines.append(f"    {what}: {listed(names, 5)}")
+            lines.append(f"    {what}: {', '.join(names)}")
     return lines
 
 
 def _row(item: Item) -> dict[str, Any]:
-    row = {"part": item.part, "where": item.where, "model": item.model, "count": item.count}
+    row: dict[str, Any] = {
+        "part": item.part,
+        "where": item.where,
+        "model": item.model,
+        "count": item.count,
+    }
+    if item.part == "switch":
+        row["assumed"] = item.assumed
     return row if item.price is None else row | {"price": item.price}

@@ -59,7 +59,9 @@ def coll(
     routing: Annotated[
         str | None,
         typer.Option(
-            "--routing", metavar="ecmp|spray", help="Default: the usual one of the fabric."
+            "--routing",
+            metavar="ecmp|spray|adaptive",
+            help="Default: the usual one of the fabric. Adaptive is taken as spray.",
         ),
     ] = None,
     profile: Annotated[
@@ -82,19 +84,29 @@ def coll(
     name = known("OPERATION", operation.replace("-", "_"), collectives.OPERATIONS)
     check_output(output)
     asked = parsed_sizes(sizes)
-    stack = None if profile is None else hardware.profile(profile)
     subject = load(
         fabric, default_capacity=capacity, unit=unit, capacity=attribute,
         latency_unit=latency_unit, host_pattern=host_pattern,
     )  # fmt: skip
     network = subject.network
     rule = _demand.choose(routing, subject, seed, None)
+    gpu = network.labels.about.get("gpu")
+    stack = None
+    if profile is not None:
+        stack = hardware.profile(profile)
+    elif gpu is not None:
+        stack = hardware.default_profile(gpu)
     nodes = None if ranks is None else Placement.first(network, ranks).endpoint_of
     report = collectives.collective(
         name, network, nodes, asked, algorithm=algorithm, profile=stack, seed=rule.seed,
         routing=routing,
     )  # fmt: skip
-    emit(_answer(subject, report), _text, format, output)
+    answer = _answer(subject, report)
+    answer["profile"] = None if stack is None else stack.name
+    if stack is not None and gpu != stack.gpu:
+        said = f"of {stack.gpu}; the GPUs of this fabric are {gpu or 'not known'}"
+        answer["assumptions"].append(_demand.entry("profile", stack.name, "assumed", said))
+    emit(answer, _text, format, output)
 
 
 def parsed_sizes(text: str) -> list[float]:
@@ -164,8 +176,12 @@ def _answer(subject: Subject, report: "CollectiveReport") -> dict[str, Any]:
 def _text(answer: dict[str, Any]) -> list[str]:
     rows = [_row(answer, row) for row in answer["rows"]]
     body = table([_COLUMNS, _UNITS, *rows], right=range(8))
-    lines = [f"# {answer['operation']} on {answer['fabric']['source']}, "
-             f"{counted(answer['ranks'], 'rank')}"]  # fmt: skip
+    stack = answer["profile"]
+    head = (
+        f"{answer['operation']} on {answer['fabric']['source']}, "
+        f"{counted(answer['ranks'], 'rank')}, profile {stack or 'none: typical of NCCL'}"
+    )
+    lines = textwrap.wrap(head, 98, initial_indent="# ", subsequent_indent="#   ")
     for row in answer["assumptions"]:
         said = f"{row['name']}: {_value(row['value'])} ({row['kind']}: {row['source']})"
         lines += textwrap.wrap(said, 98, initial_indent="#   ", subsequent_indent="#     ")

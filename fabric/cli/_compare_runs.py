@@ -1,11 +1,13 @@
 """`fabric compare`: two scenarios, what differs in them and in their steps."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
 
-from fabric._errors import ModelError
+from fabric._errors import FabricError, ModelError
 from fabric._units import format_size
 from fabric.cli._output import FORMATS, Format, Output, check_output, emit, known, table
 from fabric.cli._run import AllowInfeasible, answer_of, load
@@ -46,9 +48,22 @@ def compare(
             "another: `--set-b run.placement=spread`."
         )
         raise ModelError(message)
-    scenarios = [load(a, set_a, seed, "--set-a"), load(b or a, set_b, seed, "--set-b")]
-    answers = [answer_of(scenario, allow_infeasible, cases=False) for scenario in scenarios]
+    answers = []
+    for side, name, settings in (("a", a, set_a), ("b", b or a, set_b)):
+        with _told_of(side, name):
+            scenario = load(name, settings, seed, f"--set-{side}")
+            answers.append(answer_of(scenario, allow_infeasible, cases=False))
     emit(compared(*answers), _text, format, output)
+
+
+@contextmanager
+def _told_of(side: str, name: str) -> Iterator[None]:
+    """Say in an error which of the two scenarios it is about."""
+    try:
+        yield
+    except FabricError as error:
+        message = f"{side} ({name}): {error}"
+        raise type(error)(message) from None
 
 
 def compared(a: Answer, b: Answer) -> dict[str, Any]:
@@ -101,9 +116,6 @@ def _values(answer: Answer) -> dict[str, Any]:
     }
     found = {
         "fabric.source": report.network.labels.source,
-        "gpu": report.gpu.name,
-        "profile": report.profile.name,
-        "routing": report.routing["name"],
         "model.name": report.model.name,
     }
     return _flat(data, "") | found
@@ -124,11 +136,9 @@ def _text(answer: dict[str, Any]) -> list[str]:
         rows = [["what differs", "a", "b"]]
         rows += [
             [f"  {row['path']}", cut(_shown(row["a"]), 34), cut(_shown(row["b"]), 34)]
-            for row in answer["differs"][:12]
+            for row in answer["differs"]
         ]
         lines += table(rows)
-        if len(answer["differs"]) > 12:
-            lines.append(f"  and {len(answer['differs']) - 12} more")
     else:
         lines.append("the scenarios do not differ")
     lines += ["", *_steps(answer), *_memory(answer["memory"])]

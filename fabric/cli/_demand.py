@@ -89,7 +89,7 @@ def choose(name: str | None, subject: Subject, seed: int | None, queue_pairs: in
             message = f"`--{flag} {value}` needs a whole number from {least}{upto}."
             raise ModelError(message)
     if name is not None:
-        known("--routing", name, list(routing.ROUTINGS))
+        known("--routing", name, [*routing.ROUTINGS, "adaptive"])
     usual = routing.usual(subject.network, name)
     return Rule(usual.name, seed or 0, queue_pairs or 1, usual.why, given)
 

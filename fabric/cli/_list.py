@@ -1,19 +1,35 @@
 """`fabric list`: every name that the other verbs take."""
 
 import inspect
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from fabric.cli._list_part import part, part_names, text
 from fabric.cli._output import FORMATS, Format, Output, check_output, emit, known
 
 _PARTS = ("servers", "gpus", "nics", "switches", "profiles")
 
 
-def list_known(format: Format = "text", output: Output = None) -> None:
-    """Show every name: builders, clusters, models, scenarios, hardware, patterns, formats."""
+def list_known(
+    kind: Annotated[
+        str | None,
+        typer.Argument(help="gpu, server, nic, switch, profile or model: only those."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="One of them: its numbers, each with its source.")
+    ] = None,
+    format: Format = "text",
+    output: Output = None,
+) -> None:
+    """Show every name that other verbs take, or the numbers of one part: `list gpu h100-sxm`."""
     known("--format", format, FORMATS)
     check_output(output)
-    answer = _known()
-    emit(answer, _text, format, output)
+    if kind is None:
+        emit(_known(), _text, format, output)
+    else:
+        answer = part_names(kind) if name is None else part(kind, name)
+        emit(answer, text, format, output)
 
 
 def _known() -> dict[str, Any]:
@@ -76,14 +92,19 @@ def _text(answer: dict[str, Any]) -> list[str]:
     for kind in _PARTS:
         lines += _wrapped(f"{kind:10}", answer["hardware"][kind], indent=10)
     lines.append("fabrics    demo (ships with the package), or a file")
-    lines.append("collectives")
-    lines += [f"  {name:14} {', '.join(ways)}" for name, ways in answer["collectives"].items()]
+    lines.append(
+        "details    of one: fabric list gpu h100-sxm; server, nic, switch, profile or model"
+    )
+    lines += [
+        f"{'' if i else 'collectives':11} {name:14} {', '.join(ways)}"
+        for i, (name, ways) in enumerate(answer["collectives"].items())
+    ]
     lines.append(f"patterns   {', '.join(answer['patterns'])}")
     lines.append("routings")
     lines += [f"  {rule['name']:8} {rule['does']}" for rule in answer["routings"]]
     formats = answer["formats"]
-    lines.append(f"formats    read: {', '.join(formats['read'])}")
-    lines.append(f"           written: {', '.join(formats['written'])}")
+    read, written = ", ".join(formats["read"]), ", ".join(formats["written"])
+    lines.append(f"formats    read: {read}; written: {written}")
     lines.append(f"methods    {', '.join(answer['methods'])}")
     return lines
 

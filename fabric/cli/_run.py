@@ -51,7 +51,8 @@ def run(
         return
     loaded = load(scenario, settings, seed)
     if dump_config:
-        emit(loaded.data, lambda _: loaded.dump().splitlines(), format, output)
+        whole = loaded.resolved()
+        emit(whole.data, lambda _: whole.dump().splitlines(), format, output)
         return
     emit(answer_of(loaded, allow_infeasible).as_dict(), text, format, output)
 

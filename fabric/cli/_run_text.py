@@ -30,7 +30,7 @@ def text(answer: dict[str, Any]) -> list[str]:
     """Return the lines of an answer."""
     lines = [*header(answer), "", _totals(answer), *_breakdown(answer), *_memory(answer["memory"])]
     lines += [*bottlenecks(answer["bottlenecks"]), *_sensitivities(answer["sensitivities"])]
-    most = _MOST_ASSUMPTIONS - 2 * ("cases" in answer)
+    most = _MOST_ASSUMPTIONS - 2 * ("cases" in answer) - len(answer["notes"])
     lines += _assumptions(answer["assumptions"], most)
     if missing := answer.get("missing_cables"):
         lines += _missing(missing)
@@ -42,7 +42,7 @@ def text(answer: dict[str, Any]) -> list[str]:
 def header(answer: dict[str, Any]) -> list[str]:
     """Return what was asked: model, fabric, layout, GPUs, routing and links."""
     gpus, routing = answer["gpus"], answer["routing"]
-    lines = [f"{answer['model']['name']} on {answer['fabric']}"]
+    lines = _wrapped(f"{answer['model']['name']} on {answer['fabric']}", "")
     lines += _wrapped(answer["layout"], "  ")
     lines += _wrapped(
         f"{gpus['used']:,} of {gpus['used'] + gpus['idle']:,} {gpus['type']} used, "
@@ -52,14 +52,25 @@ def header(answer: dict[str, Any]) -> list[str]:
         "  ",
     )
     if out := answer.get("failed"):
-        lines.append(f"  failed: {listed([*out['nodes'], *out['links']], 5)}")
+        lines += _wrapped(f"failed: {listed([*out['nodes'], *out['links']], 5)}", "  ")
     if hosts := answer.get("read", {}).get("hosts"):
         left = [f"{len(row['hosts'])} ({row['why']})" for row in hosts["left_out"] if row["hosts"]]
         without = f"; left out {', '.join(left)}" if left else ""
         nics = hosts["unnamed_nics"]
         unnamed = f"; {counted(nics, 'NIC')} without a host" if nics else ""
-        lines.append(f"  {counted(hosts['used'], 'host')} of the file used{without}{unnamed}")
+        whose = " of the file" * ("file" in answer["scenario"]["fabric"])
+        lines += _wrapped(f"{counted(hosts['used'], 'host')}{whose} used{without}{unnamed}", "  ")
+    if out := answer["left_out"]:
+        lines += _wrapped(_left_out(out), "  ")
+    for said in answer["notes"]:
+        lines += _wrapped(f"note: {said}", "  ")
     return lines
+
+
+def _left_out(out: list[dict[str, Any]]) -> str:
+    """Return which servers a job is kept away from, and why."""
+    named = listed([f"{row['server']} ({row['why']})" for row in out], 5)
+    return f"{counted(len(out), 'server')} left out: {named}"
 
 
 def seconds(value: float) -> str:
@@ -197,7 +208,10 @@ def _assumptions(found: list[dict[str, Any]], most: int) -> list[str]:
         return row["kind"] != "user", rank.get(_plain(row["name"]).split(".")[0], len(rank))
 
     chosen = sorted(open_, key=weight)[:most]
-    lines = [f"assumptions ({len(chosen)} of {len(open_)}; all with `--format json`)"]
+    lines = [
+        f"assumptions ({len(chosen)} of the {len(open_)} that are fitted, assumed or your own; all "
+        f"{len(found)} with `--format json`)"
+    ]
     for row in chosen:
         value = row["value"]
         shown = f"{value:.4g}" if isinstance(value, float) else value
@@ -257,6 +271,8 @@ def _told(case: dict[str, Any]) -> str:
     if abs(change["step_time"]) < 5e-7:
         said = f"{case['name']}: the step is as long as that of {case['against']}."
     said += f" {_exchanges(change)}"
+    if case["left_out"]:
+        said += f" {_left_out(case['left_out'])}."
     if (crowd := case["crowd"]) is not None:
         links = "uplinks" if crowd["kind"] == "leaf" else f"{crowd['tier']} links"
         flows = counted(crowd["flows"], "flow")

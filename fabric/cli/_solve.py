@@ -51,7 +51,9 @@ def solve(
     routing: Annotated[
         str | None,
         typer.Option(
-            "--routing", metavar="ecmp|spray", help="Default: spray for InfiniBand, else ecmp."
+            "--routing",
+            metavar="ecmp|spray|adaptive",
+            help="Default: spray for InfiniBand, else ecmp. Adaptive is taken as spray.",
         ),
     ] = None,
     hosts: Annotated[
@@ -63,7 +65,9 @@ def solve(
     queue_pairs: Annotated[
         int | None, typer.Option("--queue-pairs", help="Queue pairs per flow; default 1.")
     ] = None,
-    method: Annotated[str, typer.Option("--method", metavar="auto|rounds|compiled")] = "auto",
+    method: Annotated[
+        str, typer.Option("--method", metavar="auto|rounds|compiled|quotient")
+    ] = "auto",
     top: Annotated[
         int, typer.Option("--top", help="Bottleneck links and cables to list.", min=0)
     ] = 8,

@@ -1,5 +1,6 @@
 """`fabric topo`: what a fabric consists of, what looks wrong, and other formats of it."""
 
+import re
 import textwrap
 from collections import Counter
 from pathlib import Path
@@ -34,6 +35,7 @@ from fabric.cli._subject import (
 )
 from fabric.cli._units import bits, counted, listed
 from fabric.network import Network
+from fabric.topologies._bill import cables_of, inside_links
 
 
 def topo(
@@ -69,9 +71,9 @@ def topo(
         return
     answer = readers.summary(subject.reading or subject.network)
     answer["switches"] = int(_is_switch(subject.network).sum())
-    answer["bill_of_materials"] = _materials(subject.network)
     answer["about"] = dict(subject.network.labels.about)
-    answer["bill"] = bill_record(topologies.bill(subject.network, listed_prices))
+    _count_cables(answer, subject)
+    answer["bill_of_materials"] = _materials(subject.network, listed_prices)
     emit(answer, lambda said: _text(said, subject), format, output)
 
 
@@ -88,17 +90,43 @@ def _is_switch(network: Network) -> Bool[np.ndarray, " nodes"]:
     return np.asarray(labels.forwards) & ~np.asarray(labels.endpoint) & ~inside
 
 
-def _materials(network: Network) -> dict[str, Any]:
-    """Return switches by ports in use and live cables by tier and capacity."""
+def _count_cables(answer: dict[str, Any], subject: Subject) -> None:
+    """Count cables as they are bought: links inside servers are none, and twin links are one."""
+    network = subject.network
+    labels, inside = network.labels, inside_links(network)
+    if not inside.any() and "links_per_cable" not in labels.about:
+        return
+    answer["cables"] = _per_tier(cables_of(network, np.asarray(network.alive)))
+    if subject.reading is None:
+        answer["records"] = sum(_per_tier(cables_of(network)).values())
+    _, first = np.unique(labels.cable_of[inside], return_index=True)
+    one = np.flatnonzero(inside)[first].tolist()
+    rates = np.asarray(network.capacity, np.float64)
+    rows = Counter((labels.tiers[labels.tier_of[i]], float(rates[i])) for i in one)
+    answer["links_inside"] = _by_tier([(*row, count) for row, count in rows.items()])
+
+
+def _per_tier(rows: list[tuple[str, float, int]]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for tier, _, count in rows:
+        counts[tier] = counts.get(tier, 0) + count
+    return counts
+
+
+def _by_tier(rows: list[tuple[str, float, int]]) -> list[dict[str, Any]]:
+    return [
+        {"tier": tier, "capacity": rate, "unit": "byte/s", "count": count}
+        for tier, rate, count in sorted(rows)
+    ]
+
+
+def _materials(network: Network, prices: dict[str, object] | None) -> dict[str, Any]:
+    """Return the one bill: switches by ports in use, cables, and what is bought by model."""
     labels = network.labels
     live = np.flatnonzero(np.asarray(network.alive))
     ports = np.bincount(labels.src[live], minlength=labels.n_nodes)
     switches = np.flatnonzero(_is_switch(network))
     kinds = Counter((labels.kinds[labels.kind_of[n]], int(ports[n])) for n in switches.tolist())
-    _, first = np.unique(labels.cable_of[live], return_index=True)
-    one = live[first]
-    capacity = np.asarray(network.capacity, np.float64)
-    cables = Counter((labels.tiers[labels.tier_of[i]], float(capacity[i])) for i in one.tolist())
     return {
         "switches": [
             {"kind": kind, "ports_used": used, "count": count}
@@ -106,12 +134,9 @@ def _materials(network: Network) -> dict[str, Any]:
                 kinds.items(), key=lambda row: (row[0][0], -row[0][1])
             )
         ],
-        "cables": [
-            {"tier": tier, "capacity": rate, "unit": "byte/s", "count": count}
-            for (tier, rate), count in sorted(cables.items())
-        ],
+        "cables": _by_tier(cables_of(network)),
         "endpoints": len(network.hosts),
-    }
+    } | bill_record(topologies.bill(network, prices))
 
 
 def _text(answer: dict[str, Any], subject: Subject) -> list[str]:
@@ -123,23 +148,18 @@ def _text(answer: dict[str, Any], subject: Subject) -> list[str]:
             f"  {answer['format']} (confidence {answer['confidence']:.2f}), "
             f"{counted(answer['records'], 'cable record')}, {(answer['fingerprint'] or '')[:19]}"
         )
-    if "cluster" in (about := answer["about"]):
-        said = f"{about['network']}, routed by {about['routing']}; {about['evidence']}"
-        lines += textwrap.wrap(said, 98, initial_indent="  ", subsequent_indent="  ")
-    inside = topologies.INSIDE_KINDS if answer["bill"]["inside"] else ()  # listed with the servers
+    about, bill = answer["about"], answer["bill_of_materials"]
+    if "cluster" in about:
+        lines.append(f"  {about['network']}, routed by {about['routing']}; {about['evidence']}")
+    inside = topologies.INSIDE_KINDS if bill["inside"] else ()  # listed with the servers
     shown = {kind: count for kind, count in answer["nodes"].items() if kind not in inside}
     nodes = listed([f"{count:,} {kind}" for kind, count in shown.items()], 8)
     switches = counted(answer["switches"], "switch", "switches")
     lines.append(f"nodes     {nodes}; {switches} ({answer['tiers_note']})")
-    cables: dict[str, list[str]] = {}
-    for row in _fabric_first(answer):
-        speed = f"{row['count']:,} of {bits(row['capacity'])}"
-        cables.setdefault(row["tier"], []).append(speed)
-    tiers = [f"{tier}: {listed(speeds, 4)}" for tier, speeds in cables.items()]
-    tiers = _first(tiers, 5, "tier")
-    lines += [f"{'' if i else 'cables':9} {tier}" for i, tier in enumerate(tiers)]
+    lines += _tiers("cables", bill["cables"], int(about.get("links_per_cable", 1)))
     if failed := answer.get("failed_cables"):
-        lines.append(f"{'':9} {failed:,} failed")
+        lines.append(f"{'':9} {failed:,} of them failed")
+    lines += _tiers("inside", answer.get("links_inside", []))
     lines += _design(answer["uniform_design"])
     lines += _hosts(answer["hosts"], answer["nodes"])
     for what in ("ignored", "contradicted"):
@@ -150,27 +170,37 @@ def _text(answer: dict[str, Any], subject: Subject) -> list[str]:
     lines += _first([f"warning   {warning}" for warning in answer["warnings"]], 3, "warning", 10)
     lines.append("materials")
     by_kind: dict[str, list[dict[str, Any]]] = {}
-    for row in answer["bill_of_materials"]["switches"]:
+    for row in bill["switches"]:
         by_kind.setdefault(row["kind"], []).append(row)
     kinds: list[str] = []
     for kind, rows in by_kind.items():
         used = [f"{row['count']:,} with {row['ports_used']}" for row in rows]
         total = counted(sum(row["count"] for row in rows), f"{kind} switch", f"{kind} switches")
-        kinds.append(f"  {total} by ports used: {listed(used, 6)}")
+        kinds.append(f"  {total} by ports used: {', '.join(used)}")
     lines += _first(kinds, 4, "kind", 2)
-    total = sum(row["count"] for row in _fabric_first(answer) if not _is_inside(row, answer))
-    endpoints = counted(answer["bill_of_materials"]["endpoints"], "endpoint")
-    lines.append(f"  {counted(total, 'cable')}, {endpoints}; {bought(answer['bill'])}")
-    return lines + bill_lines(answer["bill"])
+    total = counted(sum(row["count"] for row in bill["cables"]), "cable")
+    lines.append(f"  {total}, {counted(bill['endpoints'], 'endpoint')}; {bought(bill)}")
+    return [piece for line in lines + bill_lines(bill) for piece in _folded_line(line)]
 
 
-def _fabric_first(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of cables, those inside servers last."""
-    return sorted(answer["bill_of_materials"]["cables"], key=lambda row: _is_inside(row, answer))
+def _folded_line(line: str, width: int = 100) -> list[str]:
+    """Return a line in pieces that fit, the later ones below the words of the first."""
+    if len(line) <= width:
+        return [line]
+    heading = re.match(r"\w+:? +|  ", line)
+    indent = " " * min(heading.end() if heading else 2, 14)
+    return textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
 
 
-def _is_inside(row: dict[str, Any], answer: dict[str, Any]) -> bool:
-    return bool(answer["bill"]["inside"]) and row["tier"] in topologies.INSIDE_TIERS
+def _tiers(name: str, rows: list[dict[str, Any]], links: int = 1) -> list[str]:
+    """Return a line per tier of how many there are of each speed."""
+    speeds: dict[str, list[str]] = {}
+    for row in rows:
+        each = f", {links} links of {bits(row['capacity'] / links)} each" if links > 1 else ""
+        speed = f"{row['count']:,} of {bits(row['capacity'])}{each}"
+        speeds.setdefault(row["tier"], []).append(speed)
+    lines = _first([f"{tier}: {listed(said, 4)}" for tier, said in speeds.items()], 5, "tier")
+    return [f"{'' if i else name:9} {line}" for i, line in enumerate(lines)]
 
 
 def _first(lines: list[str], limit: int, noun: str, indent: int = 0) -> list[str]:

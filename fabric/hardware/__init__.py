@@ -10,6 +10,7 @@ from fabric.hardware._catalogue import (
 )
 from fabric.hardware._files import names as names
 from fabric.hardware._flops import parse_flops as parse_flops
+from fabric.hardware._home import home as home
 from fabric.hardware._profile import (
     CHOICES as CHOICES,
     Collectives as Collectives,

@@ -34,8 +34,8 @@ def gpu(name: str, folder: Folder = None) -> Gpu:
 
     Args:
         name: Its name or an alias of it.
-        folder: Of the user, with files as the built-in ones; what it names wins. Default: the
-            environment variable `FABRIC_HARDWARE`.
+        folder: Of the user, with files as the built-in ones; what it names wins. Default: as the
+            environment variable `FABRIC_HARDWARE` says, else `hardware` in the user's home.
 
     Raises:
         ModelError: If there is no such GPU, or its entry is wrong; with every fault.
@@ -78,7 +78,11 @@ def switch(name: str, folder: Folder = None) -> Switch:
         1600000000000.0
     """
     name, found = entry("switches", name, folder)
-    fields = {"rate": found.quantity("rate", parse_rate), "ports": found.whole("ports")}
+    fields: dict[str, Any] = {
+        "rate": found.quantity("rate", parse_rate),
+        "ports": found.whole("ports"),
+    }
+    fields |= _modules(found)
     return found.build(lambda: Switch(name=name, **fields))
 
 
@@ -97,6 +101,7 @@ def server(name: str, folder: Folder = None) -> Server:
     rates = ("link_rate", "pcie_rate", "socket_rate")
     fields |= {key: found.quantity(key, parse_rate) for key in rates}
     fields |= {"gpudirect": found.flag("gpudirect"), "kind": found.kind, "source": found.source}
+    fields |= _modules(found)
     return found.build(lambda: Server(name=name, **fields))
 
 
@@ -146,6 +151,17 @@ def _profile(name: str, folder: Folder, before: tuple[str, ...]) -> Profile:
     return found.build(
         lambda: replaced(base, values | about) if base else _assembled(values, about)
     )
+
+
+def _modules(found: Entry) -> dict[str, Evidence]:
+    """Return how many ports share a transceiver module, where the entry says it."""
+    key = "ports_per_module"
+    if not found.has(key):
+        return {}
+    shared = found.quantity(key)
+    if shared.value < 1 or shared.value % 1:
+        found.fault(key, "a whole number from 1", shared.value)
+    return {key: shared}
 
 
 def _named(found: Entry, key: str, kind: str, folder: Folder) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from fabric._errors import ModelError, nearest, printable, quoted, raise_faults
 from fabric.hardware._entry import Entry
+from fabric.hardware._home import home
 
 KINDS = ("gpus", "servers", "nics", "switches", "profiles")
 VARIABLE = "FABRIC_HARDWARE"
@@ -22,7 +23,8 @@ def entry(kind: str, name: str, folder: Folder) -> tuple[str, Entry]:
     Args:
         kind: One of `KINDS`.
         name: Of the part, or an alias of it.
-        folder: Of the user; None: as the environment variable `FABRIC_HARDWARE` says.
+        folder: Of the user; None: the one that the environment variable `FABRIC_HARDWARE` names,
+            else `hardware` in the user's home, if it is there.
 
     Raises:
         ModelError: If there is no such part, or a file cannot be read.
@@ -47,8 +49,8 @@ def names(kind: str, folder: Folder = None) -> tuple[str, ...]:
 
     Args:
         kind: "gpus", "servers", "nics", "switches" or "profiles".
-        folder: Of the user, whose parts count too. Default: the environment variable
-            `FABRIC_HARDWARE`; where it is not set, only what is built in.
+        folder: Of the user, whose parts count too. Default: the one that the environment variable
+            `FABRIC_HARDWARE` names, else `hardware` in the user's home, if it is there.
 
     Raises:
         ModelError: If there is no such kind, or a file cannot be read.
@@ -66,7 +68,7 @@ def names(kind: str, folder: Folder = None) -> tuple[str, ...]:
 def _entries(kind: str, folder: Folder) -> tuple[dict[str, Any], dict[str, str]]:
     """Return every entry of a kind by name, and the file it comes from."""
     if folder is None:
-        folder = os.environ.get(VARIABLE) or None
+        folder = os.environ.get(VARIABLE) or _own()
     found = [_builtin(kind)]
     if folder is not None:
         found.append(_read(_checked(folder), kind))
@@ -76,6 +78,11 @@ def _entries(kind: str, folder: Folder) -> tuple[dict[str, Any], dict[str, str]]
         raw |= entries
         files |= where
     return raw, files
+
+
+def _own() -> Path | None:
+    folder = home() / "hardware"
+    return folder if folder.is_dir() else None
 
 
 def _checked(folder: str | os.PathLike[str]) -> Path:

@@ -8,6 +8,8 @@ from typing import Any
 from fabric._errors import raise_faults, some
 from fabric._evidence import Evidence
 
+_A_MODULE_PER_PORT = Evidence(1.0, "assumed", "a transceiver module per port")
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -64,6 +66,7 @@ class Switch:
         name: Its name in the catalogue.
         ports: Number of ports.
         rate: byte/s per port and direction.
+        ports_per_module: Ports that share a transceiver module: 2 where cages are twin-port.
 
     Examples:
         >>> from fabric import hardware
@@ -75,6 +78,7 @@ class Switch:
     name: str
     ports: int
     rate: Evidence
+    ports_per_module: Evidence = _A_MODULE_PER_PORT
 
     @property
     def capacity(self) -> float:
@@ -104,6 +108,7 @@ class Server:
         gpudirect: Whether NICs read GPU memory; otherwise the traffic passes through the socket.
         kind: How the wiring is known, one of the kinds of `Evidence`.
         source: Where the wiring comes from.
+        ports_per_module: Ports of its NICs that share a transceiver module.
 
     Raises:
         ModelError: With every field that has a wrong length or points at something absent.
@@ -134,6 +139,7 @@ class Server:
     gpudirect: bool
     kind: str = "user"
     source: str = "given by the caller"
+    ports_per_module: Evidence = _A_MODULE_PER_PORT
 
     def __post_init__(self) -> None:
         raise_faults(_wiring_faults(self))
@@ -173,7 +179,7 @@ def evidence(record: Any, prefix: str = "") -> Iterator[tuple[str, Evidence]]:
     Examples:
         >>> from fabric import hardware
         >>> [name for name, _ in hardware.evidence(hardware.server("dgx-h100"))]
-        ['link_rate', 'pcie_rate', 'socket_rate']
+        ['link_rate', 'pcie_rate', 'socket_rate', 'ports_per_module']
     """
     if isinstance(record, Evidence):
         yield prefix, record

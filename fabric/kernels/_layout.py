@@ -6,6 +6,7 @@ import numba
 import numpy as np
 
 jit = numba.njit(cache=True, nogil=True)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @jit
@@ -97,15 +98,150 @@ def merge(link_ptr, link_bundle, link_use, use_bits):
 
 
 @jit
-def smallest(capacity, class_of, rank, n_classes):
-    """Return (capacity, link) per class: that of its smallest link, the first to fill by rank."""
-    least = np.full(n_classes, np.inf)
-    link = np.full(n_classes, -1, np.int32)
-    for l in range(len(capacity)):
+def one_level(flow, link, use, n_flows, n_links):
+    """Return (class_of, n_shared, n_classes, flow_ptr, flow_end, hop_at, hop_use) of hops on links.
+
+    Links of one flow are private to it. Those that it uses alike fill together and the smallest
+    fills first, so they are one class: a limit of the flow's own. Shared links are classes 0 to
+    `n_shared` - 1, in their order; then come private classes; a link without flows has class -1.
+
+    Args:
+        flow: (entries,), rising.
+        link: (entries,); entries with another link number are dropped.
+        use: (entries,); entries of 0 are dropped.
+        n_flows: Number of flows.
+        n_links: Number of links.
+
+    Returns:
+        `flow_ptr`: (flows + 1,), `hop_at`: classes, `hop_use`. Of flow f, hops on shared links run
+        from `flow_ptr[f]` to `flow_end[f]`; one on its private class follows if it has any.
+    """
+    crossing = np.zeros(n_links, np.int32)
+    for k in range(len(flow)):
+        if link[k] < n_links and use[k] > 0.0:
+            crossing[link[k]] += 1
+    alone = np.zeros(n_flows)  # use of the private class, 0 without one
+    for k in range(len(flow)):
+        l = link[k]
+        if l < n_links and use[k] > 0.0 and crossing[l] == 1:
+            f = flow[k]
+            if alone[f] == 0.0:
+                alone[f] = use[k]
+            if alone[f] == use[k]:
+                crossing[l] = -1
+    class_of = np.full(n_links, -1, np.int32)
+    n_shared, n_hops = 0, 0
+    for l in range(n_links):
+        if crossing[l] > 0:
+            class_of[l] = n_shared
+            n_shared += 1
+            n_hops += crossing[l]
+    for f in range(n_flows):
+        n_hops += alone[f] > 0.0
+    n_classes = n_shared
+    flow_ptr = np.empty(n_flows + 1, np.int64)
+    flow_end = np.empty(n_flows, np.int64)
+    hop_at, hop_use = np.empty(n_hops, np.int32), np.empty(n_hops)
+    flow_ptr[0] = 0
+    put, k = 0, 0
+    for f in range(n_flows):
+        own = n_classes
+        while k < len(flow) and flow[k] == f:
+            l = link[k]
+            if l < n_links and use[k] > 0.0:
+                if crossing[l] > 0:
+                    hop_at[put], hop_use[put] = class_of[l], use[k]
+                    put += 1
+                else:
+                    class_of[l] = own
+            k += 1
+        flow_end[f] = put
+        if alone[f] > 0.0:
+            hop_at[put], hop_use[put] = own, alone[f]
+            put += 1
+            n_classes += 1
+        flow_ptr[f + 1] = put
+    return class_of, n_shared, n_classes, flow_ptr, flow_end, hop_at, hop_use
+
+
+@jit
+def by_column(flow_ptr, hop_at, hop_use, n_columns):
+    """Return (ptr, flow, use): the hops of every column, flows rising; empty use where None."""
+    ptr = np.zeros(n_columns + 1, np.int64)
+    for c in hop_at:
+        ptr[c + 1] += 1
+    for c in range(n_columns):
+        ptr[c + 1] += ptr[c]
+    put = ptr[:-1].copy()
+    flow = np.empty(len(hop_at), np.int32)
+    use = np.empty(0 if hop_use is None else len(hop_at))
+    for f in range(len(flow_ptr) - 1):
+        for h in range(flow_ptr[f], flow_ptr[f + 1]):
+            c = hop_at[h]
+            flow[put[c]] = f
+            if hop_use is not None:
+                use[put[c]] = hop_use[h]
+            put[c] += 1
+    return ptr, flow, use
+
+
+@jit
+def comes_before(l, m):
+    """Return whether link l precedes link m in the fixed priority of links, see `hashed_rank`."""
+    return mix(np.uint64(l) * GOLDEN) < mix(np.uint64(m) * GOLDEN)
+
+
+@jit
+def members(class_of, n_classes):
+    """Return (ptr, link): the links of every class, by the fixed priority that settles ties."""
+    ptr = np.zeros(n_classes + 1, np.int64)
+    for c in class_of:
+        if c >= 0:
+            ptr[c + 1] += 1
+    for c in range(n_classes):
+        ptr[c + 1] += ptr[c]
+    put = ptr[:-1].copy()
+    link = np.empty(ptr[-1], np.int32)
+    for l in range(len(class_of)):
         c = class_of[l]
-        if c < 0 or capacity[l] > least[c]:
+        if c >= 0:
+            link[put[c]] = l
+            put[c] += 1
+    for c in range(n_classes):
+        n = ptr[c + 1] - ptr[c]
+        if n > 16:
+            sort_by_priority(link[ptr[c] : ptr[c + 1]])
             continue
-        if capacity[l] < least[c] or link[c] < 0 or rank[l] < rank[link[c]]:
-            least[c] = capacity[l]
-            link[c] = l
+        for i in range(ptr[c] + 1, ptr[c + 1]):
+            l, j = link[i], i
+            while j > ptr[c] and comes_before(l, link[j - 1]):
+                link[j] = link[j - 1]
+                j -= 1
+            link[j] = l
+    return ptr, link
+
+
+@jit
+def sort_by_priority(links):
+    """Sort links in place by the fixed priority that settles ties."""
+    key = np.empty(len(links), np.uint64)
+    for i in range(len(links)):
+        key[i] = mix(np.uint64(links[i]) * GOLDEN)
+    links[:] = links[np.argsort(key)]
+
+
+@jit
+def smallest(capacity, member_ptr, member_link):
+    """Return (capacity, link) per class: that of its smallest link, the first at a tie."""
+    n_classes = len(member_ptr) - 1
+    least = np.empty(n_classes)
+    link = np.empty(n_classes, np.int32)
+    for c in range(n_classes):
+        i = member_ptr[c]
+        link[c] = member_link[i]
+        least[c] = capacity[link[c]]
+        for j in range(i + 1, member_ptr[c + 1]):
+            l = member_link[j]
+            if capacity[l] < least[c]:
+                link[c], least[c] = l, capacity[l]
     return least, link

@@ -21,6 +21,9 @@ TIE_ULPS = 16
 """In float32, fill levels this many ulps apart count as equal; float64 compares exactly."""
 
 
+Axis = str | tuple[str, ...] | None
+
+
 class Usage(NamedTuple):
     """The arrays of two-level routes; without parts a bundle is a link."""
 
@@ -49,6 +52,7 @@ def local_rounds(
     usage: Usage,
     n_bundles: int,
     max_rounds: int,
+    axis: Axis = None,
 ) -> Filling:
     """Return the state of filling when no flow can grow, or after `max_rounds`.
 
@@ -59,11 +63,12 @@ def local_rounds(
         usage: Which flow crosses which link.
         n_bundles: Static.
         max_rounds: Static.
+        axis: Static. See `Ends`.
 
     Not to be differentiated: see `fabric.solvers._levels` for the rule that is.
     """
     n_flows, n_links = weight.shape[0], capacity.shape[0]
-    ends = Ends(usage, n_flows, n_bundles, n_links)
+    ends = Ends(usage, n_flows, n_bundles, n_links, axis)
     kind = capacity.dtype
     slack = 1.0 if kind == jnp.float64 else 1.0 + TIE_ULPS * float(jnp.finfo(kind).eps)
     slack = jnp.asarray(slack, kind)
@@ -105,16 +110,44 @@ class Ends:
     """Reductions between flows, bundles and links; without parts a bundle is a link.
 
     An entry of use 0 does not cross. Arrays over parts are arrays over links when there are no
-    parts, and the reductions from parts are then the identity.
+    parts, and the reductions from parts are then the identity. With an `axis`, inside
+    `jax.shard_map`, each device holds some of the hops, and what is reduced from hops is reduced
+    over the devices too.
     """
 
-    def __init__(self, usage: Usage, n_flows: int, n_bundles: int, n_links: int):
+    def __init__(self, usage: Usage, n_flows: int, n_bundles: int, n_links: int, axis: Axis = None):
         self.u, self.n_flows, self.n_bundles, self.n_links = usage, n_flows, n_bundles, n_links
+        self.axis = axis
         self.two_level = usage.part_link.shape[0] > 0
         self.crosses = usage.hop_use > 0
         one = jnp.ones(n_links, usage.hop_use.dtype)
         self.carried_use = usage.part_use if self.two_level else one
         self.carried = self.carried_use > 0
+
+    def hop_sum(self, per_hop: AnyArray) -> AnyArray:
+        """Return (bundles,), the sum over the hops of each bundle."""
+        sums = segment_sum(per_hop, self.u.hop_bundle, self.n_bundles)
+        return sums if self.axis is None else jax.lax.psum(sums, self.axis)
+
+    def hop_min(self, per_hop: AnyArray) -> AnyArray:
+        """Return (bundles,), the smallest over the hops of each bundle."""
+        least = segment_min(per_hop, self.u.hop_bundle, self.n_bundles)
+        return least if self.axis is None else jax.lax.pmin(least, self.axis)
+
+    def hop_max(self, per_hop: AnyArray) -> AnyArray:
+        """Return (bundles,), the largest over the hops of each bundle."""
+        most = segment_max(per_hop, self.u.hop_bundle, self.n_bundles)
+        return most if self.axis is None else jax.lax.pmax(most, self.axis)
+
+    def flow_sum(self, per_hop: AnyArray) -> AnyArray:
+        """Return (flows,), the sum over the hops of each flow."""
+        sums = segment_sum(per_hop, self.u.hop_flow, self.n_flows, indices_are_sorted=True)
+        return sums if self.axis is None else jax.lax.psum(sums, self.axis)
+
+    def flow_min(self, per_hop: AnyArray) -> AnyArray:
+        """Return (flows,), the smallest over the hops of each flow."""
+        least = segment_min(per_hop, self.u.hop_flow, self.n_flows, indices_are_sorted=True)
+        return least if self.axis is None else jax.lax.pmin(least, self.axis)
 
     def of_parts(self, per_bundle: AnyArray) -> AnyArray:
         """Return (parts,), the value of each part's bundle."""
@@ -145,7 +178,7 @@ class Ends:
     def sum_to_links(self, per_flow: AnyArray) -> AnyArray:
         """Return (links,), the sum over flows of use times `per_flow`."""
         hop = self.u.hop_use * per_flow[self.u.hop_flow]
-        bundle = segment_sum(hop, self.u.hop_bundle, self.n_bundles)
+        bundle = self.hop_sum(hop)
         if not self.two_level:
             return bundle
         return self.part_sum(self.u.part_use * self.of_parts(bundle))
@@ -157,12 +190,12 @@ class Ends:
             part = self.u.part_use * self.of_links(per_link)
             bundle = segment_sum(part, self.u.part_bundle, self.n_bundles)
         hop = self.u.hop_use * bundle[self.u.hop_bundle]
-        return segment_sum(hop, self.u.hop_flow, self.n_flows, indices_are_sorted=True)
+        return self.flow_sum(hop)
 
     def count_to_links(self, marked: AnyArray) -> AnyArray:
         """Return (links,), the entries of marked flows on each link."""
         hop = (self.crosses & marked[self.u.hop_flow]).astype(jnp.int32)
-        bundle = segment_sum(hop, self.u.hop_bundle, self.n_bundles)
+        bundle = self.hop_sum(hop)
         return self.part_sum(jnp.where(self.carried, self.of_parts(bundle), 0))
 
     def count_to_flows(self, marked: AnyArray) -> AnyArray:
@@ -171,18 +204,18 @@ class Ends:
         if self.two_level:
             bundle = segment_sum(bundle, self.u.part_bundle, self.n_bundles)
         hop = jnp.where(self.crosses, bundle[self.u.hop_bundle], 0)
-        return segment_sum(hop, self.u.hop_flow, self.n_flows, indices_are_sorted=True)
+        return self.flow_sum(hop)
 
     def min_to_flows(self, per_link: AnyArray, nothing: AnyArray) -> AnyArray:
         """Return (flows,), the smallest `per_link` on the way of each flow."""
         bundle = self.part_min(jnp.where(self.carried, self.of_links(per_link), nothing))
         hop = jnp.where(self.crosses, bundle[self.u.hop_bundle], nothing)
-        return segment_min(hop, self.u.hop_flow, self.n_flows, indices_are_sorted=True)
+        return self.flow_min(hop)
 
     def min_to_links(self, per_flow: AnyArray, nothing: AnyArray) -> AnyArray:
         """Return (links,), the smallest `per_flow` among the flows on each link."""
         hop = jnp.where(self.crosses, per_flow[self.u.hop_flow], nothing)
-        bundle = segment_min(hop, self.u.hop_bundle, self.n_bundles)
+        bundle = self.hop_min(hop)
         if not self.two_level:
             return bundle
         part = jnp.where(self.carried, self.of_parts(bundle), nothing)
@@ -191,7 +224,7 @@ class Ends:
     def max_to_links(self, per_flow: AnyArray, nothing: AnyArray) -> AnyArray:
         """Return (links,), the largest `per_flow` among the flows on each link."""
         hop = jnp.where(self.crosses, per_flow[self.u.hop_flow], nothing)
-        bundle = segment_max(hop, self.u.hop_bundle, self.n_bundles)
+        bundle = self.hop_max(hop)
         return self.part_max(jnp.where(self.carried, self.of_parts(bundle), nothing))
 
     def first_to_flows(self, marked: AnyArray) -> AnyArray:

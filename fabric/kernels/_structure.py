@@ -17,10 +17,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.ops import segment_max, segment_min, segment_sum
+from jax.ops import segment_sum
 
 from fabric._typing import AnyArray, FlowFloats, LinkFloats
-from fabric.kernels._local_rounds import Ends, Usage
+from fabric.kernels._local_rounds import Axis, Ends, Usage
 
 NEAR = {"float64": 1e-12, "float32": 32 * 2.0**-23}
 """Levels and loads that differ by less than this, relative, count as equal."""
@@ -64,6 +64,7 @@ def structure(
     n_bundles: int,
     rank: AnyArray,
     link_of: AnyArray,
+    axis: Axis = None,
 ) -> Structure:
     """Return the structure of a solution: a function of the solution, not of the way to it.
 
@@ -80,13 +81,14 @@ def structure(
         n_bundles: Static.
         rank: (links,), see `hashed_rank`.
         link_of: (links,), see `hashed_rank`.
+        axis: Static. See `Ends`.
     """
     n_flows, n_links = weight.shape[0], capacity.shape[0]
     kind = capacity.dtype
     near = NEAR[str(kind)]
     low, high = jnp.asarray(1 - near, kind), jnp.asarray(1 + near, kind)
     infinite, none = jnp.asarray(jnp.inf, kind), jnp.int32(n_links)
-    ends = Ends(usage, n_flows, n_bundles, n_links)
+    ends = Ends(usage, n_flows, n_bundles, n_links, axis)
     finite = jnp.isfinite(level)
     settled = jnp.where(finite, level, 0)
 
@@ -109,8 +111,7 @@ def structure(
         pick[usage.hop_bundle],
         none,
     )
-    first = segment_min(hop_first, usage.hop_flow, n_flows, indices_are_sorted=True)
-    first = jnp.minimum(first, none)
+    first = jnp.minimum(ends.flow_min(hop_first), none)
     by_link = finite & ~capped & (first < n_links)
     bottleneck = jnp.where(by_link, jnp.append(link_of, none)[first], none)
     # Only float32 can fail to find a link that is full and top; then the recorded one stands.
@@ -122,8 +123,8 @@ def structure(
     own_hop &= first[usage.hop_flow] == pick[usage.hop_bundle]
     picked = ends.carried & (ends.of_links(rank) == ends.of_parts(pick))
     m = usage.hop_use * weight[usage.hop_flow]
-    own_weight = segment_sum(jnp.where(own_hop, m, 0), usage.hop_bundle, n_bundles)
-    own_count = segment_sum(own_hop.astype(jnp.int32), usage.hop_bundle, n_bundles)
+    own_weight = ends.hop_sum(jnp.where(own_hop, m, 0))
+    own_count = ends.hop_sum(own_hop.astype(jnp.int32))
     diagonal = ends.part_sum(jnp.where(picked, ends.carried_use * ends.of_parts(own_weight), 0))
     own = ends.part_sum(jnp.where(picked, ends.of_parts(own_count), 0))
 
@@ -164,9 +165,7 @@ def tie_margin(
     """
     nothing = jnp.asarray(-jnp.inf, level.dtype)
     per_hop = level[ends.u.hop_flow]
-    highest = lambda marked: segment_max(
-        jnp.where(marked, per_hop, nothing), ends.u.hop_bundle, ends.n_bundles
-    )
+    highest = lambda marked: ends.hop_max(jnp.where(marked, per_hop, nothing))
     anyone, other = highest(ends.crosses), highest(ends.crosses & ~own_hop)
     rival = jnp.where(picked, ends.of_parts(other), ends.of_parts(anyone))
     rival = ends.part_max(jnp.where(ends.carried, rival, nothing))

@@ -1,6 +1,6 @@
 # numba infers the types of compiled kernels.
 # pyright: reportMissingParameterType=false
-"""Compiled bottleneck structure and sweeps; the same answers as `fabric.kernels._structure`.
+"""Compiled structure and sweeps of wide bundles; the same answers as `fabric.kernels._structure`.
 
 Links come in an order in which, near-ties apart, all that a link depends on precedes it: by level,
 then by rank. One pass over hops and parts then solves the system. Where rounding has put two
@@ -22,13 +22,12 @@ def gap(more, less):
 
 @jit
 def classify(
-    wide, level, stopper, capacity, weight, cap_level, rank,
+    level, stopper, capacity, weight, cap_level, rank,
     flow_ptr, hop_at, hop_use, link_ptr, link_bundle, link_use, n_bundles, near,
 ):  # fmt: skip
     """Return (bottleneck, full, load, diagonal, own, margin); see `structure`.
 
     Args:
-        wide: Whether bundles are more than links by another name.
         level: (flows,), infinite where nothing stops the flow.
         stopper: (flows,), the link recorded while filling, -1 for none.
         capacity: (links,).
@@ -62,14 +61,12 @@ def classify(
     for f in range(n_flows):
         if stopper[f] >= 0:
             stops[stopper[f]] = True
-    load, top = bundle_load, anyone
-    if wide:
-        load = np.zeros(n_links)
-        top = np.full(n_links, -np.inf)
-        for l in range(n_links):
-            for k in range(link_ptr[l], link_ptr[l + 1]):
-                load[l] += link_use[k] * bundle_load[link_bundle[k]]
-                top[l] = max(top[l], anyone[link_bundle[k]])
+    load = np.zeros(n_links)
+    top = np.full(n_links, -np.inf)
+    for l in range(n_links):
+        for k in range(link_ptr[l], link_ptr[l + 1]):
+            load[l] += link_use[k] * bundle_load[link_bundle[k]]
+            top[l] = max(top[l], anyone[link_bundle[k]])
     full = (top >= 0.0) & (stops | (load >= capacity * (1.0 - near)))
 
     # Per bundle: the first of its full links whose top is the lowest.

@@ -18,7 +18,7 @@ HOST_PATTERN = r"(?P<host>\S+)(?:\s+(?P<nic>HCA-\d+|mlx\d+_\w+|i\S+|hfi\d+_\w+))
 name such as `MT4129 ConnectX7   Mellanox Technologies` is none of these."""
 
 _KINDS = ("nic", "leaf", "spine", "core", "switch", "router")
-_MANAGED = re.compile(r"MF0;(?P<name>[^:]+):[^/]*(?P<part>(?:/\w+)*)")
+_MANAGED = re.compile(r"MF0;(?P<name>[^:]+):(?P<model>[^/]*)(?P<part>(?:/\w+)*)")
 
 
 def ibnetdiscover(
@@ -147,7 +147,7 @@ def _labels(
         cable_of=np.repeat(np.arange(len(cables), dtype=np.int32), 2),
         src_port=both(a_port, b_port),
         dst_port=both(b_port, a_port),
-        tags={"host": hosts, "hca": hcas, "leaf": leaf},
+        tags={"host": hosts, "hca": hcas, "leaf": leaf, "model": _models(nodes)},
         source=source,
         about={"network": "infiniband", "routing": "spray"},
     )
@@ -192,6 +192,14 @@ def _short(description: str) -> str:
         return description
     # One ASIC of a director has its place in the chassis here; a box of one ASIC is just /U1.
     return match["name"] + ("" if match["part"] == "/U1" else match["part"])
+
+
+def _models(nodes: Sequence[Node]) -> np.ndarray:
+    """Return the model that a managed switch says it is; "" where it says none."""
+    said = [_MANAGED.fullmatch(node.description) for node in nodes]
+    # A director has many ASICs, and each is a node.
+    ends = {"/U1": ""}
+    return np.array([m["model"] + ends.get(m["part"], " ASIC") if m else "" for m in said], str)
 
 
 def _warnings(records: Records, cables: Sequence[Cable], role: dict[str, str]) -> list[str]:

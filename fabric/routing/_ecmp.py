@@ -3,12 +3,16 @@
 import numpy as np
 
 from fabric._errors import ModelError
+from fabric._memory import afford
 from fabric.network import Flows, Network, Routes, whole
 from fabric.routing._graph import Trip
 from fabric.routing._rows import Piece, chunk_for, routes_from
 from fabric.routing._servers import RAILS, has_servers, routed
 
 _SALTS = ("switch", "shared")
+
+BYTES_PER_ROW = 184
+"""Of memory at the peak, for every flow or queue pair of six hops, as three tiers have."""
 
 
 def ecmp(
@@ -47,7 +51,8 @@ def ecmp(
     Raises:
         ModelError: If an end of a flow is no endpoint or is out of range, a flow goes from a node
             to itself, or an option is out of range.
-        InfeasibleError: If a destination cannot be reached; the pairs are named.
+        InfeasibleError: If a destination cannot be reached; the pairs are named. Or if the routes
+            would not fit in memory; before anything is allocated.
 
     Cost: A search per block of 512 destination switches and one look-up per hop: about 0.5 s for a
         million flows on 65,536 hosts, once compiled. The first call compiles for some seconds,
@@ -75,7 +80,13 @@ def _hashed(trip: Trip, pairs: int, seed: int, salt: str) -> Routes:
     from fabric.kernels._paths import walk_hashed
 
     flows = trip.flows
-    length = np.zeros(flows.n_flows * pairs, np.int32)
+    rows = flows.n_flows * pairs
+    afford(
+        f"`ecmp` of {flows.n_flows:,} flows with {pairs:,} queue pairs each",
+        BYTES_PER_ROW * rows,
+        "Give fewer `queue_pairs` or fewer hosts.",
+    )
+    length = np.zeros(rows, np.int32)
     key = np.uint64(seed)
     pieces: list[Piece] = []
     for block in trip.blocks():

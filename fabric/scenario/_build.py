@@ -1,6 +1,9 @@
 """`Built`: everything that `step` takes, made from a checked scenario."""
 
 import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,10 +11,13 @@ from typing import Any
 import numpy as np
 
 from fabric import hardware
-from fabric._errors import ModelError, raise_faults
+from fabric._errors import InfeasibleError, ModelError, raise_faults, some
 from fabric.hardware import Gpu, Profile
 from fabric.network import Network, Placement
+from fabric.routing import usual
+from fabric.scenario._capped import capped
 from fabric.scenario._fabrics import Ground, failed, ground
+from fabric.scenario._live import LeftOut, left_out, said, without
 from fabric.training import Layout, Model
 
 Grounds = dict[str, Ground]
@@ -23,12 +29,15 @@ class Built:
     """What a scenario asks for, as objects.
 
     Attributes:
-        network: With its failures. `whole`: without them.
+        network: With its failures; its endpoints are the GPUs of servers that all can be reached,
+            or all, if `placement` names every GPU. `whole`: without failures.
+        left_out: Servers that cannot be reached.
         uniform: With failures, but every leaf-spine cable of the uniform design plugged; None where
             none is missing or it was not asked for.
         model, layout, gpu, profile: As `step` takes them.
         placement: "first", "spread", or the GPU of every rank.
-        routing: Its name, or None for the default of the fabric.
+        routing: Its name, or None for the usual one of the fabric, asked for or not.
+        wanted: Whether missing cables of a file are to be priced.
         allocation: GPUs that the job may use; None: all.
         by: Groups of links for sensitivities; None: leave them out.
         seed: Of a routing that draws.
@@ -48,6 +57,8 @@ class Built:
     by: str | None
     seed: int
     ground: Ground = field(repr=False)
+    wanted: bool = False
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def build(data: dict[str, Any], grounds: Grounds | None = None) -> Built:
@@ -60,7 +71,8 @@ def build(data: dict[str, Any], grounds: Grounds | None = None) -> Built:
     Raises:
         ModelError: If a file cannot be read, a name is unknown, or the layout does not suit the
             model.
-        InfeasibleError: If the layout needs more GPUs than there are.
+        InfeasibleError: If the allocation or the layout needs more GPUs than there are, or than can
+            be reached.
     """
     block, run, part = data["fabric"], data["run"], data["hardware"]
     model = _model(data["model"])
@@ -68,15 +80,18 @@ def build(data: dict[str, Any], grounds: Grounds | None = None) -> Built:
     if early is not None:
         early.check(model)
     base = _ground(block, part.get("folder"), {} if grounds is None else grounds)
-    out = block.get("failed", {})
-    nodes, links = out.get("nodes", []), out.get("links", [])
+    broken = block.get("failed", {})
+    nodes, links = broken.get("nodes", []), broken.get("links", [])
     network = failed(base.network, nodes, links)
-    hosts = len(network.hosts)
-    allocation = run.get("allocation")
-    layout = early or _layout(data["layout"], hosts if allocation is None else allocation)
-    assert layout is not None
-    layout.check(model)
-    layout.check_allocation(hosts if allocation is None else min(allocation, hosts))
+    allocation = None if run["allocation"] == "all" else run["allocation"]
+    out = left_out(network) if isinstance(run["placement"], str) else ()
+    usable = _usable(network, allocation, out)
+    network = without(network, out)
+    with _told_of(out):
+        layout = early or _layout(data["layout"], usable)
+        assert layout is not None
+        layout.check(model)
+        layout.check_allocation(usable)
     gpu = _gpu(part, network)
     wanted = run.get("missing_cables", "file" in block)
     whole_cables = base.uniform if wanted else None
@@ -84,18 +99,54 @@ def build(data: dict[str, Any], grounds: Grounds | None = None) -> Built:
     return Built(
         network=network,
         whole=base.network,
-        uniform=None if whole_cables is None else failed(whole_cables, nodes, links),
+        uniform=None if whole_cables is None else without(failed(whole_cables, nodes, links), out),
         model=model,
         layout=layout,
         gpu=gpu,
         profile=_profile(part, gpu),
         placement=_placement(run["placement"], network),
-        routing=block.get("routing"),
+        routing=_routing(network, block.get("routing")),
         allocation=allocation,
         by=None if by == "none" else by,
         seed=run["seed"],
         ground=base,
+        wanted=wanted,
+        left_out=out,
     )
+
+
+def _usable(network: Network, allocation: int | None, out: Sequence[LeftOut]) -> int:
+    """Return how many GPUs the job may use.
+
+    Raises:
+        InfeasibleError: If the allocation has more than there are.
+    """
+    present = len(network.hosts)
+    if allocation is not None and allocation > present:
+        message = (
+            f"`run.allocation: {allocation}`, but the fabric has {present:,} GPUs. Lower it, or "
+            f"leave it out: the job may use all of them then."
+        )
+        raise InfeasibleError(message)
+    live = present - sum(len(one.gpus) for one in out)
+    return live if allocation is None else min(allocation, live)
+
+
+@contextmanager
+def _told_of(out: Sequence[LeftOut]) -> Iterator[None]:
+    """Add to what is infeasible that servers are left out."""
+    try:
+        yield
+    except InfeasibleError as error:
+        if not out:
+            raise
+        message = f"{error} {said(out)}. Take back `fabric.failed`, or use a smaller layout."
+        raise InfeasibleError(message) from None
+
+
+def _routing(network: Network, asked: str | None) -> str | None:
+    """Return None for the rule that is usual here, so that it is told why that is so."""
+    return None if asked == usual(network).name else asked
 
 
 def _ground(block: dict[str, Any], folder: str | None, grounds: Grounds) -> Ground:
@@ -158,5 +209,8 @@ def _placement(value: str | list[str | int], network: Network) -> str | Placemen
         if node not in hosts:
             faults.append(f"`run.placement`: {item!r} is no GPU of this fabric.")
         nodes.append(node)
-    raise_faults(faults[:5])
+    if twice := [node for node, count in Counter(nodes).items() if count > 1]:
+        name = lambda node: network.labels.names[node] if node in hosts else node
+        faults.append(f"`run.placement` puts more than one rank on {some(twice, name=name)}.")
+    raise_faults(capped(faults))
     return Placement(np.array(nodes, np.int32))

@@ -12,7 +12,15 @@ from jaxtyping import Bool
 from fabric._errors import FabricError, InfeasibleError
 from fabric.network import Network, Routes
 from fabric.scenario._build import Built
+from fabric.scenario._live import LeftOut
 from fabric.training import StepReport, step
+
+SPRAY = (
+    "spray splits equally over live cables whatever lies behind them, so a pair of switches that "
+    "lost only some of its cables costs more than one that lost all; adaptive hardware does better"
+)
+FEW_TOKENS = 1e6
+"""Below, a suffix was probably forgotten."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,7 @@ class Case:
         settings: Values by dotted path.
         report: Its step.
         crowd: Where the exchange that changed most is short of links, if it is.
+        left_out: Servers that cannot be reached.
     """
 
     name: str
@@ -52,6 +61,7 @@ class Case:
     settings: dict[str, Any]
     report: StepReport
     crowd: Crowd | None
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +69,7 @@ class Answer:
     """What `fabric run` tells.
 
     Attributes:
-        name: Of the scenario. `data`: all of it.
+        name: Of the scenario. `data`: all of it, with what its fabric and model filled in.
         built: Its objects.
         report: Its step.
         cases: Those of the scenario.
@@ -78,6 +88,26 @@ class Answer:
     def case(self, name: str) -> StepReport:
         """Return the step of a case by its name, or that of the scenario itself, "base"."""
         return {self.BASE: self.report, **{case.name: case.report for case in self.cases}}[name]
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences that a reader of the numbers has to know."""
+        from fabric.scenario._schema import tokens_of
+
+        notes = []
+        told = [self.data["fabric"]["failed"], *(case.settings for case in self.cases)]
+        lacks = any(any(out.values()) for out in told[:1]) or self.built.ground.uniform is not None
+        lacks |= any(path.startswith("fabric.failed") for case in told[1:] for path in case)
+        rules = [self.report.routing["name"], *(c.report.routing["name"] for c in self.cases)]
+        if lacks and "spray" in rules:
+            notes.append(SPRAY)
+        tokens = self.data["run"].get("tokens")
+        if tokens is not None and tokens_of(tokens) < FEW_TOKENS:
+            notes.append(
+                f"`run.tokens: {tokens}` is less than a step or a moment of training; tokens are "
+                f"counted one by one, and 15T is 15e12 of them."
+            )
+        return notes
 
     @property
     def certificate(self) -> float:
@@ -99,6 +129,8 @@ class Answer:
             }  # fmt: skip
         if any((out := self.data["fabric"]["failed"]).values()):
             result["failed"] = out
+        result["left_out"] = [_row(one) for one in self.built.left_out]
+        result["notes"] = self.notes
         if ground.found:
             result["read"] = ground.found
         result["assumptions"] = [
@@ -126,7 +158,12 @@ class Answer:
             "name": case.name, "against": case.against, "set": case.settings,
             **{key: own[key] for key in kept},
             "change": changed(self.case(case.against), case.report), "crowd": crowd,
+            "left_out": [_row(one) for one in case.left_out],
         }  # fmt: skip
+
+
+def _row(one: LeftOut) -> dict[str, Any]:
+    return {"server": one.name, "why": one.why, "gpus": len(one.gpus)}
 
 
 def _moved(before: StepReport, after: StepReport, first: str, second: str) -> dict[str, Any]:
@@ -201,7 +238,7 @@ def answered(
 
     Args:
         name: Of the scenario.
-        data: All of it.
+        data: All of it, with what its fabric and model filled in.
         built: Its objects.
         cases: Each case as written, and its objects.
         allow_infeasible: Answer also where a model does not fit in memory.
@@ -216,7 +253,7 @@ def answered(
     for case, objects in cases:
         own, against = reports[case["name"]], case.get("against", Answer.BASE)
         crowd = crowded(reports[against], own, objects.whole)
-        made.append(Case(case["name"], against, case["set"], own, crowd))
+        made.append(Case(case["name"], against, case["set"], own, crowd, objects.left_out))
     return Answer(name, data, built, report, tuple(made), uniform)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fabric._errors import ModelError, printable, quoted, raise_faults
+from fabric.scenario._capped import capped
 
 Spot = tuple[str | int, ...]
 """Keys and positions from the top of a document to a value."""
@@ -100,11 +101,18 @@ def _parsed(text: str, name: str) -> tuple[Any, dict[Spot, str]]:
         walk = _Walk(loader, name)
         data = None if node is None else walk.value(node, ())
     except yaml.YAMLError as error:
-        what = printable(" ".join(str(error).split()))
-        message = f"{quoted(name)} cannot be read as YAML: {what}"
+        message = f"{quoted(name)} cannot be read as YAML: {_told(error)}"
         raise ModelError(message) from None
-    raise_faults(walk.faults)
+    raise_faults(capped(walk.faults))
     return data, walk.places
+
+
+def _told(error: Exception) -> str:
+    """Return what YAML has against a text and where, without the text itself."""
+    mark = getattr(error, "problem_mark", None)
+    what = getattr(error, "problem", None) or str(error)
+    line = "" if mark is None else f"line {mark.line + 1}: "
+    return f"{line}{printable(' '.join(str(what).split()))}."
 
 
 class _Walk:

@@ -13,8 +13,10 @@ from jaxtyping import Int
 
 from fabric import hardware, readers, topologies
 from fabric._errors import ModelError, nearest, raise_faults, some
-from fabric.hardware import Server
+from fabric.hardware import Nic, Server
 from fabric.network import Network
+from fabric.scenario._capped import capped
+from fabric.scenario._live import server_names
 from fabric.topologies import UniformDesign, uniform_design
 
 _READER_OPTIONS = {
@@ -60,18 +62,50 @@ def ground(block: dict[str, Any], folder: str | None) -> Ground:
         options = {key: block[key] for key in _CLUSTER_KEYS if key in block}
         return Ground(topologies.cluster(block["cluster"], **options))
     server = hardware.server(block["server"], folder) if "server" in block else None
+    nic = None
     if server is not None:
         _check_ratio(server, block.get("gpus_per_nic"))
+        nic = hardware.nic(block.get("nic", server.nic), folder)
+    elif "nic" in block:
+        message = f"`fabric.nic: {block['nic']}` is a part of a server. Add `fabric.server`."
+        raise ModelError(message)
     if "builder" in block:
-        return _in_front(topologies.build(block["builder"]), server, block, {})
+        return _in_front(topologies.build(block["builder"]), server, nic, block, {})
     options = {to: block[key] for key, to in _READER_OPTIONS.items() if key in block}
-    reading = readers.read(Path(block["file"]), **options)
+    reading = _reading(Path(block["file"]), options)
     found = {
         "source": reading.source, "format": reading.format, "fingerprint": reading.fingerprint,
         "ignored": reading.ignored, "contradicted": reading.contradicted,
         "warnings": reading.warnings,
     }  # fmt: skip
-    return _in_front(reading.network, server, block, found)
+    return _in_front(reading.network, server, nic, block, found)
+
+
+def _reading(path: Path, options: dict[str, Any]) -> readers.Reading:
+    try:
+        return readers.read(path, **options)
+    except ModelError as error:
+        raise ModelError(_as_keys(str(error), path.name)) from None
+
+
+def _as_keys(message: str, file: str) -> str:
+    """Return a reader's message with its options as a scenario calls them.
+
+    Examples:
+        >>> _as_keys("Say `capacity='...'`, or `default_capacity='400Gb/s'`.", "graph.json")
+        'Say `fabric.capacity_attribute: ...`, or `fabric.capacity: 400Gb/s`.'
+        >>> _as_keys("The ibnetdiscover reader has no option `unit`. Known: 'x'.", "dump")
+        "`fabric.unit` is no option for 'dump', which is of format ibnetdiscover. Leave it out."
+    """
+    for key, option in sorted(_READER_OPTIONS.items(), key=lambda item: item[1] == "capacity"):
+        message = re.sub(
+            rf"The (\S+) reader has no option `{option}`\.[^\n]*",
+            rf"`fabric.{key}` is no option for '{file}', which is of format \1. Leave it out.",
+            message,
+        )
+        message = re.sub(rf"`{option}=(['\"])(.*?)\1`", rf"`fabric.{key}: \2`", message)
+        message = re.sub(rf"`{option}`", f"`fabric.{key}`", message)
+    return message
 
 
 _CLUSTER_KEYS = ("nodes", "su", "leaves", "spines", "gpudirect")
@@ -88,7 +122,11 @@ def _check_ratio(server: Server, gpus_per_nic: int | None) -> None:
 
 
 def _in_front(
-    fabric: Network, server: Server | None, block: dict[str, Any], found: dict[str, Any]
+    fabric: Network,
+    server: Server | None,
+    nic: Nic | None,
+    block: dict[str, Any],
+    found: dict[str, Any],
 ) -> Ground:
     """Return a fabric with servers in front, and its uniform design with the same ones."""
     if server is None:
@@ -108,18 +146,22 @@ def _in_front(
         tagged = _with_tags(bare, {"unit": hosts.unit}) if hosts.unit is not None else bare
         names = hosts.names if "host" in bare.labels.tags else None
         return topologies.attach_servers(
-            tagged, server, hosts.nics, gpudirect=block.get("gpudirect"), names=names
+            tagged, server, hosts.nics, nic=nic, gpudirect=block.get("gpudirect"), names=names
         )
 
     uniform = None if design is None or not design.missing else attached(design.network)
-    assumptions = (
+    whole = attached(fabric)
+    assumptions = [
         (
             "servers", server.name, "assumed",
             f"the {server.n_gpus} GPUs of a host are on NVLink or xGMI, each with a NIC; hosts "
             f"with {server.n_nics} NICs are taken for a '{server.name}'",
         ),
-    )  # fmt: skip
-    return Ground(attached(fabric), design, uniform, found, assumptions)
+    ]  # fmt: skip
+    if slower := whole.labels.about.get("nic_cables"):
+        told = f"the cables of the fabric; the NICs, {whole.labels.about['nic']}, could do more"
+        assumptions.append(("cables of the NICs", slower, "user", told))
+    return Ground(whole, design, uniform, found, tuple(assumptions))
 
 
 def _bare(fabric: Network, found: dict[str, Any]) -> Ground:
@@ -224,7 +266,7 @@ def failed(network: Network, nodes: Sequence[str], links: Sequence[str]) -> Netw
 
     Args:
         network: Without these failures.
-        nodes: By name or id.
+        nodes: By name or id; a whole server by its name.
         links: By the name of a link, such as "leaf0->spine1"; its cable fails both ways.
 
     Raises:
@@ -233,20 +275,30 @@ def failed(network: Network, nodes: Sequence[str], links: Sequence[str]) -> Netw
     if not nodes and not links:
         return network
     faults: list[str] = []
-    _check_nodes(network, "nodes", nodes, faults)
+    servers = server_names(network)
+    down = [node for name in nodes if name in servers for node in _inside(network, servers[name])]
+    named = [name for name in nodes if name not in servers]
+    _check_nodes(network, "nodes", named, faults, list(servers))
     dead = [_link(network, name, faults) for name in links]
-    raise_faults(faults)
-    return network.without(nodes=list(nodes), links=dead)
+    raise_faults(capped(faults))
+    return network.without(nodes=[*named, *down], links=dead)
 
 
-def _check_nodes(network: Network, key: str, names: Sequence[str], faults: list[str]) -> bool:
-    """Return whether nodes are known; the nearest switch is offered for those that are not."""
+def _inside(network: Network, server: int) -> list[int]:
+    """Return the nodes of a server, its NICs too."""
+    return np.flatnonzero(network.labels.tags["server"] == server).tolist()
+
+
+def _check_nodes(
+    network: Network, key: str, names: Sequence[str], faults: list[str], servers: Sequence[str] = ()
+) -> bool:
+    """Return whether nodes are known; the nearest switch or server is offered for the others."""
     labels = network.labels
     lost = [name for name in names if name not in labels.node_of]
     if lost:
         inside = labels.is_kind(*topologies.INSIDE_KINDS)
         switches = np.flatnonzero(np.asarray(labels.forwards) & ~inside)[:2000].tolist()
-        known = [str(labels.names[node]) for node in switches]
+        known = [*(str(labels.names[node]) for node in switches), *servers]
         faults += [
             f"`fabric.failed.{key}`: '{name}' is no node of '{labels.source}'. "
             f"{nearest(name, known)}"

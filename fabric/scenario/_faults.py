@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fabric._errors import joined, nearest, quoted, raise_faults
+from fabric.scenario._capped import capped
 from fabric.scenario._document import Document, Spot
 from fabric.scenario._layers import FORMS
 
@@ -49,36 +50,51 @@ def checked(document: Document) -> Any:
 
 
 def _faults(error: "ValidationError", document: Document) -> list[str]:
-    found: dict[str, None] = {}
+    """Return the faults of every kind in every block, five and how many more of each."""
+    found: dict[str, list[str]] = {}
     alternatives: dict[str, list[str]] = {}
     for fault in error.errors(include_url=False):
         spot, kind = _spot(fault["loc"], document.data), str(fault["type"])
-        name = _name(spot)
+        name, owner = _name(spot), _name(spot[:-1])
         where = f" ({place})" if (place := document.place(spot)) else ""
         if kind == "missing":
-            owner = f" of `{_name(spot[:-1])}`{where}" if spot[:-1] else ""
-            found[f"`{spot[-1]}`{owner} is missing. {_example(spot)}"] = None
+            of = f" of `{owner}`{where}" if owner else ""
+            said = f"`{spot[-1]}`{of} is missing. {_example(spot)}"
         elif kind == "extra_forbidden":
-            found[_unknown(spot, fault["loc"], where)] = None
+            said = _unknown(spot, fault["loc"], where)
         elif kind in ("union_tag_not_found", "union_tag_invalid"):
-            found[
-                f"`{name}`{where} needs {_FORMS[str(spot[0])]}, but got {_shown(fault['input'])}."
-            ] = None
+            wanted = _FORMS[str(spot[0])]
+            said = f"`{name}`{where} needs {wanted}, but got {_shown(fault['input'])}."
         elif kind == "value_error":
             told = str(fault.get("ctx", {})["error"])
-            end = "" if told.endswith((".", "?")) else "."
-            found[f"`{name}`{where}: {told}{end}"] = None
+            said = f"`{name}`{where}: {told}{'' if told.endswith(('.', '?')) else '.'}"
         else:
-            said = _SAID.get(kind, fault["msg"][:1].lower() + fault["msg"][1:])
-            said = said.format(**fault.get("ctx", {}))
-            got = f", but got {_shown(fault['input'])}."
+            word = _SAID.get(kind, fault["msg"][:1].lower() + fault["msg"][1:])
+            word = word.format(**fault.get("ctx", {}))
             # A value that fits none of several types is one fault, not one per type.
-            alternatives.setdefault(f"`{name}`{where}|{got}", []).append(said)
-    for key, said in alternatives.items():
-        what, _, got = key.partition("|")
-        wanted = [said[0], *(word.removeprefix("needs ") for word in said[1:])]
-        found[f"{what} {' or '.join(dict.fromkeys(wanted))}{got}"] = None
-    return list(found)
+            got = f", but got {_shown(fault['input'])}."
+            key = f"`{name}`{where}|{got}"
+            alternatives.setdefault(key, []).append(word)
+            said, kind = key, "values"
+        group = found.setdefault(f"{kind} of {owner}", [])
+        if said not in group:
+            group.append(said)
+    lines = []
+    for kind, group in found.items():
+        told = [
+            _alternative(key, alternatives[key]) if key in alternatives else key for key in group
+        ]
+        unknown = kind.startswith("extra_forbidden")
+        # What is known is the same for all of them, and may be long.
+        told[1:] = [line.partition(" Known: ")[0] if unknown else line for line in told[1:]]
+        lines += capped(told, "unknown keys" if unknown else "faults of this kind")
+    return lines
+
+
+def _alternative(key: str, said: list[str]) -> str:
+    what, _, got = key.partition("|")
+    wanted = [said[0], *(word.removeprefix("needs ") for word in said[1:])]
+    return f"{what} {' or '.join(dict.fromkeys(wanted))}{got}"
 
 
 def _spot(loc: Sequence[str | int], data: Any) -> Spot:
@@ -137,4 +153,7 @@ def _fields(loc: Sequence[str | int]) -> list[str]:
     block = s.Failed if owner[-1:] == ("failed",) else blocks[owner]
     fields = [field.alias or name for name, field in block.model_fields.items()]
     forms = FORMS.get(owner[0], ()) if owner else ()
-    return [*[name for name in fields if name not in forms], *(["from"] if len(owner) < 3 else [])]
+    return [
+        *[name for name in fields if name not in forms],
+        *(["from"] if owner[:1] != ("cases",) and block is not s.Failed else []),
+    ]

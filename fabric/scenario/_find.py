@@ -1,13 +1,11 @@
 """Where scenarios lie: files, the folder of the user, and those that ship with the package."""
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from fabric._errors import ModelError, nearest, quoted
-
-VARIABLE = "FABRIC_HOME"
+from fabric.hardware import home
 
 _BUILTIN = Path(__file__).resolve().parents[1] / "data" / "scenarios"
 
@@ -15,8 +13,8 @@ _BUILTIN = Path(__file__).resolve().parents[1] / "data" / "scenarios"
 def scenario_names() -> tuple[str, ...]:
     """Return the names of scenarios that need no file: the user's and the built-in ones.
 
-    The user's lie in the folder that the environment variable `FABRIC_HOME` names, by default
-    `~/.config/fabric/scenarios`.
+    The user's lie in the folder `scenarios` of the one that the environment variable `FABRIC_HOME`
+    names, by default `~/.config/fabric`.
 
     Examples:
         >>> "demo" in scenario_names()
@@ -58,9 +56,7 @@ def find(text: str, folder: Path = Path(), used: Sequence[Path] = ()) -> Path:
 
 
 def _folders() -> list[Path]:
-    own = os.environ.get(VARIABLE)
-    user = Path(own).expanduser() if own else Path.home() / ".config" / "fabric" / "scenarios"
-    return [folder for folder in (user, _BUILTIN) if folder.is_dir()]
+    return [folder for folder in (home() / "scenarios", _BUILTIN) if folder.is_dir()]
 
 
 def _is_file(path: Path) -> bool:

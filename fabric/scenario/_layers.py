@@ -5,13 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fabric._errors import ModelError, quoted, raise_faults
+from fabric._errors import ModelError, joined, quoted, raise_faults
+from fabric.scenario._capped import capped
 from fabric.scenario._document import Document, Spot, parse_value, read_document
 from fabric.scenario._find import find
 
 BLOCKS = ("model", "hardware", "fabric", "layout", "run")
 FORMS = {"fabric": ("cluster", "file", "builder"), "model": ("config", "layers")}
 """Keys of which a block has one, and which say what it is."""
+KEYS = ("schema", "about", *BLOCKS, "cases", "from")
+"""Every key at the top of a scenario."""
 
 _PATHS = (("model", "config"), ("hardware", "folder"), ("fabric", "file"))
 _DTYPES = ("bf16", "fp16", "fp8", "fp32")
@@ -32,7 +35,17 @@ def resolved(document: Document, used: Sequence[Path] = ()) -> Document:
     Args:
         document: As written.
         used: Files that are being read, the document's own last.
+
+    Raises:
+        ModelError: If it has no key of a scenario, or `from` names what cannot be read.
     """
+    if document.data and not any(key in KEYS for key in document.data):
+        name = document.place((next(iter(document.data)),)).rpartition(":")[0] or "This"
+        message = (
+            f"{name} is no scenario: it has none of the keys {joined([f'`{key}`' for key in KEYS])}"
+            f". `docs/scenario.md` shows one; `fabric topo` looks at a file that holds a fabric."
+        )
+        raise ModelError(message)
     own = Document(_absolute(document.data, document.folder), document.places, document.folder)
     if "from" in own.data:
         base = _referred(own.data.pop("from"), own, ("from",), used)
@@ -128,7 +141,7 @@ def with_settings(document: Document, settings: Mapping[str, Any], place: str) -
         else:
             _replace(owner, spot, value)
         places[spot] = place
-    raise_faults(faults)
+    raise_faults(capped(faults))
     return Document(_absolute(data, Path()), places, document.folder)
 
 

@@ -1,17 +1,24 @@
 """`Scenario`: a scenario file, checked, with its layers resolved."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fabric._errors import ModelError, nearest, raise_faults
+from fabric._errors import FabricError, ModelError, nearest, raise_faults
 from fabric.scenario._build import Built, Grounds, build
+from fabric.scenario._capped import capped
 from fabric.scenario._cases import Answer, answered, stepped, told_of
 from fabric.scenario._document import Document
 from fabric.scenario._faults import checked
+from fabric.scenario._filled import filled, missing
 from fabric.scenario._layers import BLOCKS, load, resolved, with_settings
 from fabric.training import StepReport
+
+_NAMED = rf"`((?:{'|'.join(BLOCKS)})(?:\.\w+)+)(?:: [^`]*)?`(?! \()"
+"""A key that an error names, with or without its value, and no place behind it yet."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +27,8 @@ class Scenario:
 
     Attributes:
         name: Of its file or preset.
-        data: All of it, every `from` resolved and every default filled in; it loads again to the
-            same.
+        data: All of it, every `from` resolved and the defaults of its shape filled in; it loads
+            again to the same.
 
     Examples:
         >>> scenario = Scenario.load("demo", {"run.placement": "spread"})
@@ -82,7 +89,12 @@ class Scenario:
         names = [case["name"] for case in self.data.get("cases", [])]
         for case in self.data.get("cases", []):
             name, against = case["name"], case.get("against")
-            if names.count(name) > 1 or name == Answer.BASE:
+            if name == Answer.BASE:
+                faults.append(
+                    f"`cases`: '{name}' is reserved: it is what cases are compared with, the "
+                    f"scenario itself. Give another name."
+                )
+            elif names.count(name) > 1:
                 faults.append(f"`cases`: '{name}' is the name of several cases. Give others.")
             if against is not None and against not in (Answer.BASE, *names):
                 known = nearest(against, [Answer.BASE, *names])
@@ -91,7 +103,7 @@ class Scenario:
                 self._with(case["set"], name)
             except ModelError as error:
                 faults.append(f"`cases` '{name}': {error}")
-        raise_faults(list(dict.fromkeys(faults)))
+        raise_faults(capped(list(dict.fromkeys(faults))))
 
     def _with(self, settings: Mapping[str, Any], name: str) -> "Scenario":
         document = with_settings(self.document, settings, f"case '{name}'")
@@ -110,8 +122,47 @@ class Scenario:
             raise ModelError(message)
         return self._with(known[name], name)
 
+    def resolved(self) -> "Scenario":
+        """Return the scenario with what its fabric and its model fill in.
+
+        GPU, profile, routing, every word of the layout, and whether missing cables are priced. It
+        loads again to the same answer, and so do its cases: each sets, besides its own values,
+        what would be filled in for it alone.
+
+        Raises:
+            ModelError: As `build`.
+            InfeasibleError: As `build`.
+
+        Examples:
+            >>> data = Scenario.load("small").resolved().data
+            >>> data["hardware"]["gpu"], data["fabric"]["routing"], data["run"]["allocation"]
+            ('h100-sxm', 'spray', 'all')
+        """
+        own, others = self._built(cases=True)
+        return self._filled(own, others)
+
+    def _built(self, cases: bool) -> tuple[Built, list[tuple[dict[str, Any], Built]]]:
+        """Return the objects of the scenario, and of each of its cases as written."""
+        grounds: Grounds = {}
+        own, others = self.build(grounds), []
+        for case in self.data.get("cases", []) if cases else []:
+            with told_of(case["name"]):
+                others.append((case, self.case(case["name"]).build(grounds)))
+        return own, others
+
+    def _filled(self, own: Built, cases: list[tuple[dict[str, Any], Built]]) -> "Scenario":
+        base = filled({key: item for key, item in self.data.items() if key != "cases"}, own)
+        document = Document(base, {}, self.document.folder)
+        told = []
+        for case, built in cases:
+            over = _plain(with_settings(document, case["set"], ""))
+            want = filled(self.case(case["name"]).data, built)
+            told.append(case | {"set": case["set"] | missing(over, want)})
+        data = base | ({"cases": told} if told else {})
+        return Scenario(self.name, data, Document(data, {}, self.document.folder))
+
     def dump(self) -> str:
-        """Return the scenario as YAML, every default filled in.
+        """Return the scenario as YAML, the defaults of its shape filled in; see `resolved`.
 
         Examples:
             >>> print(Scenario.load("demo").dump().splitlines()[0])
@@ -131,7 +182,21 @@ class Scenario:
             ModelError: If a file cannot be read, or the layout does not suit the model.
             InfeasibleError: If the layout needs more GPUs than there are.
         """
-        return build(self.data, grounds)
+        with self._placed():
+            return build(self.data, grounds)
+
+    @contextmanager
+    def _placed(self) -> Iterator[None]:
+        """Add to the keys that an error names where they were written."""
+        try:
+            yield
+        except FabricError as error:
+            message = re.sub(_NAMED, self._with_place, str(error))
+            raise type(error)(message) from None
+
+    def _with_place(self, match: re.Match[str]) -> str:
+        place = self.document.places.get(tuple(match[1].split(".")), "")
+        return f"{match[0]} ({place})" if place else match[0]
 
     def step(self, *, allow_infeasible: bool = False, grounds: Grounds | None = None) -> StepReport:
         """Return the step of the scenario itself, without its cases.
@@ -164,12 +229,9 @@ class Scenario:
             ModelError: As `step`.
             InfeasibleError: As `step`.
         """
-        grounds: Grounds = {}
-        own, others = self.build(grounds), []
-        for case in self.data.get("cases", []) if cases else []:
-            with told_of(case["name"]):
-                others.append((case, self.case(case["name"]).build(grounds)))
-        return answered(self.name, self.data, own, others, allow_infeasible)
+        own, others = self._built(cases)
+        data = self._filled(own, others).data
+        return answered(self.name, data, own, others, allow_infeasible)
 
 
 def _plain(document: Document) -> dict[str, Any]:

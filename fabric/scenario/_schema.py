@@ -17,7 +17,6 @@ from pydantic import (
 from fabric import routing, topologies
 from fabric._errors import ModelError, nearest, raise_faults
 from fabric._units import parse_rate, parse_time
-from fabric.hardware import names as part_names
 from fabric.scenario._layers import FORMS
 from fabric.solvers import BY
 from fabric.training import Layout as TrainingLayout, Model as TrainingModel, model_names
@@ -26,6 +25,9 @@ ROUTINGS = (*routing.ROUTINGS, "adaptive")
 PLACEMENTS = ("first", "spread")
 WITHOUT = "none"
 """The value of `run.sensitivities` that leaves them out."""
+
+ALL = "all"
+"""The value of `run.allocation` that leaves no GPU out."""
 
 _COUNT = re.compile(r"([\d_]+\.?\d*(?:[eE][-+]?\d+)?)\s*([kMBGT]?)")
 _SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
@@ -163,7 +165,9 @@ class Hardware(Block):
 class Failed(Block):
     """What is out of order."""
 
-    nodes: list[str] = []
+    nodes: Annotated[
+        list[str], Field(description="Switches, NICs, GPUs, or whole servers such as server0.")
+    ] = []
     links: Annotated[
         list[str], Field(description="Cables by a link's name, such as leaf0->spine1.")
     ] = []
@@ -196,7 +200,7 @@ class Cluster(Fabric):
     gpudirect: bool | None = None
 
 
-Server = Annotated[str, _one_of(lambda: part_names("servers"))]
+Nic = Annotated[str, Field(description="Type of the NICs. Default: that of the server.")]
 
 
 class Read(Fabric):
@@ -204,6 +208,7 @@ class Read(Fabric):
 
     file: Annotated[str, Field(description="Path of a file that a reader recognises.")]
     server: Annotated[str | None, Field(description="What every host is.")] = None
+    nic: Nic | None = None
     gpus_per_nic: Count | None = None
     gpudirect: bool | None = None
     hosts: Annotated[str | None, Field(description="Only hosts of this pattern: dgx-0*.")] = None
@@ -223,6 +228,7 @@ class Builder(Fabric):
 
     builder: Annotated[str, Field(description="A builder and its numbers: fat_tree:k=8.")]
     server: Annotated[str | None, Field(description="What is behind every host's NICs.")] = None
+    nic: Nic | None = None
     gpus_per_nic: Count | None = None
     gpudirect: bool | None = None
 
@@ -269,8 +275,8 @@ class Run(Block):
     """How the job runs, and what is asked."""
 
     allocation: Annotated[
-        Count | None, Field(description="GPUs that the job may use. Default: all.")
-    ] = None
+        Count | Literal["all"], Field(description="GPUs that the job may use.")
+    ] = ALL
     placement: Annotated[
         str | list[str | int],
         Field(description="first, spread, or the GPU of every rank by name or number."),

@@ -1,10 +1,15 @@
 """Max-min levels, their structure and its sweeps by compiled CPU kernels: NumPy in, NumPy out."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from fabric.kernels._structure import NEAR, Structure, hashed_rank
 from fabric.network import Routes
+from fabric.solvers._footprint import afford_solve
 from fabric.solvers._plan import CompiledPlan, compiled_plan
 
 SPARSE = 8.0
@@ -15,34 +20,115 @@ LinkFloats = Float[np.ndarray, " links"]
 FlowInts = Int[np.ndarray, " flows"]
 
 
+class Filled(NamedTuple):
+    """A filled state by classes of links."""
+
+    level: FlowFloats
+    stopper: FlowInts  # classes, -1 for none
+    rounds: int
+    least: Float[np.ndarray, " classes"]  # the capacity of each class
+    class_link: Int[np.ndarray, " classes"]  # the link that has it
+
+
 def fill(
     capacity: LinkFloats, routes: Routes, weight: FlowFloats, cap: FlowFloats
 ) -> tuple[FlowFloats, FlowInts, int]:
     """Return (level, the link that stopped each flow or -1, rounds), in float64."""
-    from fabric.kernels import _water_fill
+    filled = _fill(capacity, compiled_plan(routes), weight, cap)
+    return filled.level, _looked_up(filled.class_link, filled.stopper, -1), filled.rounds
 
-    plan = compiled_plan(routes)
-    capacity, class_link = _classes(plan, capacity)
+
+def _fill(capacity: LinkFloats, plan: CompiledPlan, weight: FlowFloats, cap: FlowFloats) -> Filled:
+    from fabric.kernels import _layout, _water_fill
+
+    least, class_link = _layout.smallest(capacity, *plan.members)
     cap_level = cap / weight
-    finite = np.flatnonzero(np.isfinite(cap_level))
-    cap_order = finite[np.argsort(cap_level[finite], kind="stable")].astype(np.int32)
     if plan.wide:
+        finite = np.flatnonzero(np.isfinite(cap_level))
+        cap_order = finite[np.argsort(cap_level[finite], kind="stable")].astype(np.int32)
         level, stopper, rounds = _water_fill.fill_bundles(
-            capacity, plan.flow_ptr, plan.hop_at, plan.hop_use, plan.back_ptr, plan.back_flow,
+            least, plan.flow_ptr, plan.hop_at, plan.hop_use, plan.back_ptr, plan.back_flow,
             plan.link_ptr, plan.link_bundle, plan.link_use, weight, cap_level, cap_order,
         )  # fmt: skip
     else:
         level, stopper, rounds = _water_fill.fill_links(
-            capacity, plan.flow_ptr, plan.hop_at, plan.hop_use, plan.back_ptr, plan.back_flow,
-            weight, cap_level, cap_order, is_sparse(plan),
+            least, cap_level, *_hops(plan, weight), plan.back_ptr, plan.back_flow,
+            plan.n_shared, is_sparse(plan),
         )  # fmt: skip
-    return level, _link_of(plan, class_link, stopper, -1), int(rounds)
+    return Filled(level, stopper, int(rounds), least, class_link)
+
+
+def solve_many(
+    plan: CompiledPlan,
+    capacities: Float[np.ndarray, "scenarios links"],
+    weights: Float[np.ndarray, "some flows"],
+    caps: Float[np.ndarray, "several flows"],
+) -> tuple[
+    Float[np.ndarray, "scenarios flows"],
+    Int[np.ndarray, "scenarios flows"],
+    Int[np.ndarray, " scenarios"],
+]:
+    """Return (level, the link that stopped each flow or -1, rounds) of every scenario.
+
+    Scenarios are shared out over the cores. Weights and caps have one row for all of them, or one
+    each.
+    """
+    from fabric.kernels import _water_fill
+
+    n_scenarios, n_flows = len(capacities), weights.shape[1]
+    levels = np.empty((n_scenarios, n_flows))
+    stoppers = np.empty((n_scenarios, n_flows), np.int32)
+    rounds = np.empty(n_scenarios, np.int64)
+
+    def one(s: int) -> None:
+        weight, cap = weights[s % len(weights)], caps[s % len(caps)]
+        filled = _fill(capacities[s], plan, weight, cap)
+        levels[s], rounds[s] = filled.level, filled.rounds
+        stoppers[s] = _looked_up(filled.class_link, filled.stopper, -1)
+
+    def some(start: int, stop: int) -> None:
+        _water_fill.fill_scenarios(
+            start, stop, capacities, *plan.members, cap_levels, *_hops(plan, weights),
+            plan.back_ptr, plan.back_flow, plan.n_shared, sparse, levels, stoppers, rounds,
+        )  # fmt: skip
+
+    if plan.wide:
+        shared_out(lambda start, stop: [one(s) for s in range(start, stop)], n_scenarios)
+    else:
+        cap_levels, sparse = caps / weights, is_sparse(plan)
+        shared_out(some, n_scenarios)
+    return levels, stoppers, rounds
+
+
+def shared_out(work: Callable[[int, int], object], n: int) -> None:
+    """Do `work(start, stop)` for stretches of 0 to n, on as many threads as numba may use.
+
+    Threads of our own: numba's may not be entered from two host callbacks at once.
+    """
+    import numba
+
+    n_threads = min(numba.get_num_threads(), n)
+    if n_threads <= 1:
+        work(0, n)
+        return
+    # A few stretches per thread, so that one slow scenario does not leave the others waiting.
+    edges = np.linspace(0, n, min(n, 4 * n_threads) + 1).astype(int).tolist()
+    with ThreadPoolExecutor(n_threads) as threads:
+        list(threads.map(work, edges[:-1], edges[1:]))
+
+
+def _hops(
+    plan: CompiledPlan, weight: Float[np.ndarray, " *flows"]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """Return (flow_ptr, flow_end, hop_at, hop_use, weight), the last two None where all are 1."""
+    if plan.uses is None and (weight == 1.0).all():
+        return plan.flow_ptr, plan.flow_end, plan.hop_at, None, None
+    return plan.flow_ptr, plan.flow_end, plan.hop_at, plan.hop_use, weight
 
 
 def is_sparse(plan: CompiledPlan) -> bool:
     """Return whether local-minimum rounds are worth a try."""
-    used = np.count_nonzero(np.diff(plan.back_ptr))
-    return bool(len(plan.hop_at) < SPARSE * used)
+    return bool(plan.back_ptr[plan.n_shared] < SPARSE * plan.n_shared)
 
 
 def how(routes: Routes) -> str:
@@ -62,61 +148,132 @@ def structure(
     cap: FlowFloats,
 ) -> Structure:
     """Return who stops whom; see `fabric.kernels._structure.structure`."""
-    from fabric.kernels import _sweeps
+    from fabric.kernels import _layout
 
     plan = compiled_plan(routes)
-    least, class_link = _classes(plan, capacity)
-    rank, _ = hashed_rank(routes.n_links)
-    cap_level = cap / weight
-    bottleneck, full, load, diagonal, own, margin = _sweeps.classify(
-        plan.wide, level, _class_of(plan, stopper), least, weight, cap_level,
-        rank if plan.class_of is None else rank[class_link],
-        plan.flow_ptr, plan.hop_at, plan.hop_use, plan.link_ptr, plan.link_bundle, plan.link_use,
-        plan.n_bundles, NEAR["float64"],
-    )  # fmt: skip
-    n_links = routes.n_links
-    if plan.class_of is None:
-        saturated = full
-    else:
-        used = plan.class_of >= 0
-        saturated = used & np.append(full, False)[plan.class_of]
-        saturated &= np.append(load, 0.0)[plan.class_of] >= capacity * (1 - NEAR["float64"])
-        saturated[class_link[full]] = True
-        # The others of a class are rivals of its smallest link.
-        other = used.copy()
-        other[class_link] = False
-        left = capacity[other] - load[plan.class_of[other]]
-        gaps = np.divide(left, capacity[other], out=np.zeros(len(left)), where=capacity[other] > 0)
-        margin = max(min(margin, gaps.min(initial=1.0)), 0.0)
-    spread = lambda values: _spread(values, class_link, n_links)
+    least, class_link = _layout.smallest(capacity, *plan.members)
+    filled = Filled(level, _looked_up(plan.class_of, stopper, -1), 0, least, class_link)
+    found = _found(plan, filled, capacity, weight, cap)
+    spread = lambda values: _spread(values, class_link, routes.n_links)
     return Structure(
         level=level,
-        bottleneck=_link_of(plan, class_link, bottleneck, n_links),
-        capped=np.isfinite(level) & (level >= cap_level * (1 - NEAR["float64"])),
-        active=spread(own > 0),
-        diagonal=spread(diagonal),
-        own=spread(own.astype(np.int32)),
-        saturated=saturated,
-        margin=np.asarray(margin),
+        bottleneck=_looked_up(class_link, found.bottleneck, routes.n_links),
+        capped=np.isfinite(level) & (level >= cap / weight * (1 - NEAR["float64"])),
+        active=spread(found.own > 0),
+        diagonal=spread(found.diagonal),
+        own=spread(found.own.astype(np.int32)),
+        saturated=found.saturated,
+        margin=np.asarray(found.margin),
     )
+
+
+class Answer(NamedTuple):
+    """Levels, and what a solution says of their structure."""
+
+    level: FlowFloats
+    bottleneck: FlowInts  # links, -1: stopped by its cap, or not at all
+    saturated: Bool[np.ndarray, " links"]
+    rounds: int
+    margin: float
+
+
+def answer(capacity: LinkFloats, routes: Routes, weight: FlowFloats, cap: FlowFloats) -> Answer:
+    """Return levels and their evidence, in float64.
+
+    Raises:
+        InfeasibleError: If that would not fit in memory; before anything is allocated.
+    """
+    afford_solve(routes)
+    plan = compiled_plan(routes)
+    filled = _fill(capacity, plan, weight, cap)
+    found = _found(plan, filled, capacity, weight, cap)
+    bottleneck = _looked_up(filled.class_link, found.bottleneck, -1)
+    return Answer(filled.level, bottleneck, found.saturated, filled.rounds, found.margin)
+
+
+class _Found(NamedTuple):
+    bottleneck: FlowInts  # classes
+    diagonal: Float[np.ndarray, " classes"]
+    own: Int[np.ndarray, " classes"]
+    saturated: Bool[np.ndarray, " links"]
+    margin: float
+
+
+def _found(
+    plan: CompiledPlan, filled: Filled, capacity: LinkFloats, weight: FlowFloats, cap: FlowFloats
+) -> _Found:
+    """Return the structure by classes of links."""
+    from fabric.kernels import _link_sweeps, _sweeps
+
+    level, stopper, _, least, class_link = filled
+    near = NEAR["float64"]
+    if plan.wide:
+        rank, _ = hashed_rank(len(capacity))
+        bottleneck, full, load, diagonal, own, margin = _sweeps.classify(
+            level, stopper, least, weight, cap / weight, rank[class_link],
+            plan.flow_ptr, plan.hop_at, plan.hop_use,
+            plan.link_ptr, plan.link_bundle, plan.link_use, plan.n_bundles, near,
+        )  # fmt: skip
+    else:
+        bottleneck, full, load, diagonal, own, margin = _link_sweeps.classify(
+            level, stopper, least, class_link, cap / weight, *_hops(plan, weight),
+            plan.back_ptr, plan.back_flow, _back_use(plan, weight), plan.n_shared, near,
+        )  # fmt: skip
+    saturated, lack = _link_sweeps.saturate(capacity, *plan.members, class_link, full, load, near)
+    return _Found(bottleneck, diagonal, own, saturated, min(margin, lack))
 
 
 def solve(
     routes: Routes, s: Structure, right: LinkFloats, weight: FlowFloats, *, transpose: bool
 ) -> LinkFloats:
     """Return the solution of the system over a structure, or of its transpose."""
-    from fabric.kernels import _sweeps
-
     plan = compiled_plan(routes)
-    bottleneck = _class_of(plan, np.where(s.bottleneck < routes.n_links, s.bottleneck, -1))
+    bottleneck = _looked_up(
+        plan.class_of, np.where(s.bottleneck < routes.n_links, s.bottleneck, -1), -1
+    )
     class_link = np.zeros(plan.n_classes, np.int32)
     stopped = bottleneck >= 0
     class_link[bottleneck[stopped]] = s.bottleneck[stopped]
+    stops = np.zeros(plan.n_classes, bool)
+    stops[bottleneck[stopped]] = True
+    active = np.flatnonzero(stops)
+    links = class_link[active]
+    diagonal = np.zeros(plan.n_classes)
+    diagonal[active] = s.diagonal[links]
+    if plan.wide:
+        x = _solve_wide(plan, s, bottleneck, active, class_link, right, weight, transpose=transpose)
+    else:
+        from fabric.kernels import _link_sweeps
+
+        sweep = _link_sweeps.sweep_prices if transpose else _link_sweeps.sweep_levels
+        x = sweep(
+            bottleneck, right[class_link], diagonal, *_hops(plan, weight),
+            plan.back_ptr, plan.back_flow, _back_use(plan, weight), plan.n_shared,
+        )  # fmt: skip
+    result = right.copy()
+    result[links] = x[active]
+    return result
+
+
+def _solve_wide(
+    plan: CompiledPlan,
+    s: Structure,
+    bottleneck: FlowInts,
+    active: Int[np.ndarray, " active"],
+    class_link: Int[np.ndarray, " classes"],
+    right: LinkFloats,
+    weight: FlowFloats,
+    *,
+    transpose: bool,
+) -> Float[np.ndarray, " classes"]:
+    """Return the solution on classes of links that wide bundles use."""
+    from fabric.kernels import _sweeps
+
     ptr, flow = _sweeps.own_flows(bottleneck, plan.n_classes)
-    active = np.flatnonzero(np.diff(ptr)).astype(np.int32)
+    active = active.astype(np.int32)
     at = s.level[flow[ptr[active]]]
     rising = np.argsort(at, kind="stable")
-    rank, _ = hashed_rank(routes.n_links)
+    rank, _ = hashed_rank(len(right))
     groups = np.empty(len(active), np.int32)
     groups[rising] = _sweeps.group(at[rising], NEAR["float64"])
     order = active[np.lexsort((rank[class_link[active]], groups))]
@@ -127,37 +284,22 @@ def solve(
         plan.flow_ptr, plan.hop_at, plan.hop_use, plan.link_ptr, plan.link_bundle, plan.link_use,
         plan.n_bundles,
     )  # fmt: skip
-    result = right.copy()
-    result[class_link[active]] = x[active]
-    return result
+    return x
 
 
-def _classes(
-    plan: CompiledPlan, capacity: LinkFloats
-) -> tuple[Float[np.ndarray, " classes"], Int[np.ndarray, " classes"]]:
-    """Return the capacity of every class, and the link that has it."""
-    from fabric.kernels import _layout
-
-    if plan.class_of is None:
-        return capacity, np.arange(len(capacity), dtype=np.int32)
-    rank, _ = hashed_rank(len(capacity))
-    return _layout.smallest(capacity, plan.class_of, rank, plan.n_classes)
+def _back_use(plan: CompiledPlan, weight: FlowFloats) -> np.ndarray | None:
+    """Return the uses of the transpose, None where uses and weights are 1."""
+    if plan.uses is None:
+        return None if (weight == 1.0).all() else np.ones(len(plan.back_flow))
+    return plan.back_uses
 
 
-def _class_of(plan: CompiledPlan, link: FlowInts) -> FlowInts:
-    """Return the class of links; -1 stays -1."""
-    if plan.class_of is None:
-        return np.asarray(link, np.int32)
-    return np.append(plan.class_of, np.int32(-1))[link]
-
-
-def _link_of(
-    plan: CompiledPlan, class_link: Int[np.ndarray, " classes"], of: FlowInts, none: int
-) -> FlowInts:
-    """Return the link of classes; -1 becomes `none`."""
-    if plan.class_of is None:
-        return of if none == -1 else np.where(of < 0, np.int32(none), of)
-    return np.append(class_link, np.int32(none))[of]
+def _looked_up(values: Int[np.ndarray, " values"], at: FlowInts, none: int) -> FlowInts:
+    """Return `values[at]`, `none` where `at` is negative."""
+    found = np.full(len(at), none, np.int32)
+    known = at >= 0
+    found[known] = values[at[known]]
+    return found
 
 
 def _spread(
@@ -165,8 +307,6 @@ def _spread(
     class_link: Int[np.ndarray, " classes"],
     n_links: int,
 ) -> Shaped[np.ndarray, " links"]:
-    if len(values) == n_links:  # every link is its own class
-        return values
     result = np.zeros(n_links, values.dtype)
     result[class_link] = values
     return result

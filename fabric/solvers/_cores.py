@@ -1,6 +1,7 @@
-"""Three ways to find levels and to solve systems over their structure, behind one face."""
+"""Ways to find levels and to solve systems over their structure, behind one face."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,7 +20,7 @@ from fabric.kernels._structure import (
 )
 from fabric.network import Routes, is_traced
 from fabric.solvers import _compiled
-from fabric.solvers._plan import plain_array
+from fabric.solvers._plan import compiled_plan, plain_array
 
 
 @runtime_checkable
@@ -115,16 +116,20 @@ class Compiled:
     ) -> Filling:
         """Return the filled state."""
 
-        def host(capacity: AnyArray, weight: AnyArray, cap: AnyArray) -> Filling:
-            level, stopper, rounds = _compiled.fill(
-                _wide(capacity), self.routes, _wide(weight), _wide(cap)
-            )
+        def host(*limits: AnyArray) -> Filling:
+            lead = np.broadcast_shapes(*(x.shape[:-1] for x in limits))
+            level, stopper, rounds = _compiled.solve_many(
+                compiled_plan(self.routes), _rows(limits[0], lead),
+                *(_rows(x, lead if math.prod(x.shape[:-1]) > 1 else ()) for x in limits[1:]),
+            )  # fmt: skip
+            like = lambda x, shape: x.astype(shape.dtype).reshape((*lead, *shape.shape))
+            none = lambda shape: np.zeros((*lead, *shape.shape), shape.dtype)
             return Filling(
-                level=level.astype(capacity.dtype),
-                bottleneck=stopper,
-                live=np.zeros(len(level), bool),
-                used=np.zeros(len(capacity), capacity.dtype),
-                rounds=np.asarray(rounds, np.int32),
+                level=like(level, shapes.level),
+                bottleneck=like(stopper, shapes.bottleneck),
+                live=none(shapes.live),
+                used=none(shapes.used),
+                rounds=like(rounds, shapes.rounds),
             )
 
         flows, kind = weight.shape, capacity.dtype
@@ -168,7 +173,8 @@ class Compiled:
             saturated=_shape(links, bool),
             margin=_shape((), kind),
         )
-        return _callback(host, shapes, filling.level, filling.bottleneck, capacity, weight, cap)
+        given = (filling.level, filling.bottleneck, capacity, weight, cap)
+        return _callback(_each(host, given), shapes, *given)
 
     def solve(
         self, s: Structure, right: LinkFloats, weight: FlowFloats, usage: Usage, *, transpose: bool
@@ -181,13 +187,14 @@ class Compiled:
             x = _compiled.solve(self.routes, s, _wide(right), _wide(weight), transpose=transpose)
             return x.astype(right.dtype)
 
-        return _callback(host, _shape(right.shape, right.dtype), s, right, weight)
+        given = (s, right, weight)
+        return _callback(_each(host, given), _shape(right.shape, right.dtype), *given)
 
 
 class ByPlatform:
     """Compiled kernels where the program runs on a CPU, rounds elsewhere."""
 
-    def __init__(self, compiled: Compiled, rounds: Rounds):
+    def __init__(self, compiled: Core, rounds: Core):
         self.compiled, self.rounds, self.n_bundles = compiled, rounds, rounds.n_bundles
 
     def fill(
@@ -223,10 +230,51 @@ class ByPlatform:
         )
 
 
-def _callback(host: Any, shapes: Any, *arguments: Any) -> Any:
+def _callback(host: Callable[..., Any], shapes: Any, *arguments: Any) -> Any:
+    """Call `host`, now or when the program runs.
+
+    Under `vmap` it is called once, with the axes of the batch in front of every argument: of
+    length 1 where a batch has the argument in common.
+    """
     if is_traced(*arguments):
-        return jax.pure_callback(host, shapes, *arguments, vmap_method="sequential")
+        return jax.pure_callback(host, shapes, *arguments, vmap_method="expand_dims")
     return jax.tree.map(jnp.asarray, host(*arguments))
+
+
+def _each(host: Callable[..., Any], like: Any) -> Callable[..., Any]:
+    """Return a function that calls `host` for each problem of a batch, on all cores.
+
+    Args:
+        host: Takes arguments without a batch.
+        like: Such arguments; only their ranks count.
+    """
+    ranks = [x.ndim for x in jax.tree.leaves(like)]
+
+    def of_batch(*arguments: Any) -> Any:
+        leaves, tree = jax.tree.flatten(arguments)
+        leaves = [np.asarray(x) for x in leaves]
+        leads = [x.shape[: x.ndim - rank] for x, rank in zip(leaves, ranks, strict=True)]
+        lead = np.broadcast_shapes(*leads)
+        results: list[Any] = [None] * math.prod(lead)
+
+        def some(start: int, stop: int) -> None:
+            for i in range(start, stop):
+                # An axis of length 1 is common to the batch.
+                at = [np.minimum(np.unravel_index(i, lead), np.array(n, int) - 1) for n in leads]
+                own = [x[tuple(k)] for x, k in zip(leaves, at, strict=True)]
+                results[i] = host(*tree.unflatten(own))
+
+        _compiled.shared_out(some, len(results))
+        stacked = lambda *each: np.stack(each).reshape((*lead, *np.shape(each[0])))
+        return jax.tree.map(stacked, *results)
+
+    return of_batch
+
+
+def _rows(values: AnyArray, lead: tuple[int, ...]) -> np.ndarray:
+    """Return (scenarios, ...) of values with batch axes in front, in float64."""
+    wide = np.broadcast_to(np.asarray(values), (*lead, values.shape[-1])) if lead else values
+    return _wide(wide).reshape(math.prod(lead), values.shape[-1])
 
 
 def _shape(shape: tuple[int, ...], kind: Any) -> Any:

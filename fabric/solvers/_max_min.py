@@ -11,18 +11,22 @@ import numpy as np
 
 from fabric._errors import ModelError, UnsolvedError, nearest, raise_faults
 from fabric._typing import AnyArray, FlowFloats, PerFlow
-from fabric.kernels._local_rounds import Usage
-from fabric.network import Network, Routes, canonical, check_link_counts, is_traced, place
+from fabric.kernels._local_rounds import Filling, Usage
+from fabric.network import Network, Routes, canonical, check_link_counts, is_traced
 from fabric.network._checks import whole
-from fabric.solvers import _compiled
+from fabric.solvers import _compiled, _rounds
 from fabric.solvers._certify import live_capacity
 from fabric.solvers._cores import ByPlatform, Compiled, Core, Rounds
 from fabric.solvers._inputs import per_flow, value_faults
 from fabric.solvers._levels import Mean, levels, mean_levels
 from fabric.solvers._plan import plain_array
+from fabric.solvers._quotient_lift import lifted
 from fabric.solvers._solution import RESULTS, RateSolution
+from fabric.solvers._symmetry import find, values_of
+from fabric.solvers._symmetry_graph import graph_of
+from fabric.solvers._table_core import fill as table_fill, tabled
 
-METHODS = ("auto", "rounds", "compiled")
+METHODS = ("auto", "rounds", "compiled", "quotient")
 DERIVATIVES = ("select", "mean")
 
 
@@ -56,8 +60,9 @@ def max_min_rates(
         method: Static. "rounds": vectorised local-minimum rounds in JAX, on any device.
             "compiled": CPU kernels, local rounds for sparse problems, a heap for dense or deep
             ones. "auto": compiled where JAX runs on a CPU, rounds elsewhere and while tracing.
-            What was run is in the solution. Inside a transformation "compiled" needs concrete
-            routes and runs as a host callback; "auto" chooses when the program is lowered.
+            "quotient": `compress`, then "compiled" on classes of flows, for symmetric problems;
+            host only. What was run is in the solution. Inside a transformation "compiled" needs
+            concrete routes and runs as a host callback; "auto" chooses when the program is lowered.
         derivative: Static. At a tie rates are not differentiable and this says what to return.
             "select": the derivative of one side, the same for every method, chosen by a fixed
             priority of links. "mean" or `Mean(samples, sigma, seed)`: the average over slightly
@@ -76,6 +81,8 @@ def max_min_rates(
     Raises:
         ModelError: If `network` and `routes` count links differently, a value is out of range
             (concrete inputs; all faults at once), or the method is unknown.
+        InfeasibleError: If the method is "quotient" and there is too little symmetry.
+        InfeasibleError: If "compiled" would not fit in memory, with the bytes it needs and has.
         UnsolvedError: If `throw` and the solve did not converge. Inside a transformation it is
             the error of the JAX runtime, at run time, with the same text.
 
@@ -127,8 +134,10 @@ def max_min_rates(
     with jax.ensure_compile_time_eval():
         if chosen == "compiled":
             solution = _solve_compiled(network, routes, weights, caps)
+        elif chosen == "quotient":
+            solution = _solve_quotient(network, routes, weights, caps)
         else:
-            solution = _solve_rounds(network, routes, weights, caps, rounds)
+            solution = _solve_rounds(network, routes, weights, caps, max_rounds)
         if throw and not bool(solution.result == RESULTS.converged):
             raise UnsolvedError(RESULTS[solution.result])
     if method == "auto":
@@ -152,6 +161,14 @@ def _derivative(derivative: str | Mean) -> Mean | None:
 
 def _method_in_trace(method: str, routes: Routes) -> str:
     """Return the method to use inside a transformation; traced routes have no compiled layout."""
+    if method == "quotient":
+        message = (
+            '`max_min_rates(method="quotient")` looks at values, but inside this JAX '
+            "transformation they are traced. Compress outside of it with `quotient = "
+            "fabric.compress(...)` and call `quotient.solve(capacity)` inside, or use "
+            'method="auto".'
+        )
+        raise NotImplementedError(message)
     if is_traced(routes):
         if method == "compiled":
             message = (
@@ -165,12 +182,18 @@ def _method_in_trace(method: str, routes: Routes) -> str:
 
 def _core(chosen: str, routes: Routes, max_rounds: int) -> Core:
     """Return the core; one per routes, since JAX caches by identity what it traced with one."""
-    rounds = Rounds(routes.n_bundles, max_rounds)
-    if chosen == "rounds":
-        return rounds
+    if is_traced(routes):
+        return Rounds(routes.n_bundles, max_rounds)
     if ("core", chosen, max_rounds) not in routes.plans:
-        compiled = Compiled(routes)
-        core = compiled if chosen == "compiled" else ByPlatform(compiled, rounds)
+        if chosen == "compiled":
+            core = Compiled(routes)
+        elif chosen == "rounds":
+            core = tabled(routes, max_rounds)
+        else:
+            # A program for a CPU alone never runs the rounds: it should not hold tables either.
+            on_cpu = jax.default_backend() == "cpu"
+            rounds = Rounds(routes.n_bundles, max_rounds) if on_cpu else tabled(routes, max_rounds)
+            core = ByPlatform(Compiled(routes), rounds)
         routes.plans["core", chosen, max_rounds] = core
     return routes.plans["core", chosen, max_rounds]
 
@@ -181,29 +204,100 @@ def _solve_compiled(
     """Solve on the host, without a callback."""
     capacity = live_capacity(network)
     weight, cap = plain_array(weights, np.float64), plain_array(caps, np.float64)
-    level, stopper, rounds = _compiled.fill(capacity, routes, weight, cap)
-    s = _compiled.structure(routes, level, stopper, capacity, weight, cap)
+    found = _compiled.answer(capacity, routes, weight, cap)
     kind = canonical(np.dtype(network.capacity.dtype))
     return RateSolution(
-        rates=jnp.asarray(weight * level, kind),
-        bottleneck=jnp.asarray(np.where(s.bottleneck < routes.n_links, s.bottleneck, -1)),
-        saturated=jnp.asarray(s.saturated),
-        rounds=jnp.asarray(rounds, jnp.int32),
-        tie_margin=jnp.asarray(s.margin, kind),
-        result=RESULTS.unbounded if np.isinf(level).any() else RESULTS.converged,
+        rates=jnp.asarray(weight * found.level, kind),
+        bottleneck=jnp.asarray(found.bottleneck),
+        saturated=jnp.asarray(found.saturated),
+        rounds=jnp.asarray(found.rounds, jnp.int32),
+        tie_margin=jnp.asarray(found.margin, kind),
+        result=RESULTS.unbounded if np.isinf(found.level).any() else RESULTS.converged,
         method=f"compiled ({_compiled.how(routes)})",
     )
 
 
-def _solve_rounds(
-    network: Network, routes: Routes, weights: FlowFloats, caps: FlowFloats, max_rounds: int
+def _solve_quotient(
+    network: Network, routes: Routes, weights: FlowFloats, caps: FlowFloats
 ) -> RateSolution:
+    """Solve the classes of flows and links, and lift their solution."""
+    values = values_of(network, routes, weights, caps)
+    partition = find(routes, values)
     kind = canonical(np.dtype(network.capacity.dtype))
-    if ("usage", kind) not in routes.plans:
-        routes.plans["usage", kind] = usage(place(network, routes)[1], kind)
+    of_classes = Network(values.capacity[partition.first_row].astype(kind))
+    class_routes = partition.routes_with(values.weight, values.cap)
+    solution = _solve_compiled(of_classes, class_routes, class_routes.weight, class_routes.cap)
+    return lifted(partition, graph_of(routes), class_routes, solution, live_capacity(network))
+
+
+def _solve_rounds(
+    network: Network, routes: Routes, weights: FlowFloats, caps: FlowFloats, max_rounds: int | None
+) -> RateSolution:
+    """Solve by rounds over tables; by plain ones where bundles are wide."""
+    kind, on_cpu = canonical(np.dtype(network.capacity.dtype)), jax.default_backend() == "cpu"
     problem = _cast((network.capacity, network.alive, weights, caps), kind)
-    core = _jitted_rounds(routes.n_bundles, max_rounds)
-    return RateSolution(*core(*problem, routes.plans["usage", kind]), method="rounds")
+    tables = _rounds.first_tables(routes, kind)
+    if tables is None:
+        most = max(routes.n_flows, 1) if max_rounds is None else max_rounds
+        parts = _jitted_rounds(routes.n_bundles, most)(*problem, _usage_on_device(routes, kind))
+        return RateSolution(*parts, method="rounds")
+    weight, cap = plain_array(weights, np.float64), plain_array(caps, np.float64)
+    capacity = live_capacity(network)
+    by_stages = functools.partial(
+        _rounds.fill, routes, tables, capacity, weight, cap, kind, max_rounds
+    )
+    if not on_cpu:
+        most = _rounds.PATIENCE_ELSEWHERE if max_rounds is None else max_rounds
+        limit = jnp.where(problem[1], problem[0], 0)
+        end, method = table_fill(routes, limit, *problem[2:], most), "rounds"
+        if max_rounds is None and bool(end.live.any()):
+            end, method = _filling(by_stages(patience=1), kind, routes.n_links)
+    else:
+        filled = by_stages()
+        if kind == np.float64 and not filled.live.any():
+            return _by_host(filled, routes, capacity, weight, cap)
+        end, method = _filling(filled, kind, routes.n_links)
+    parts = _jitted_evidence(routes.n_bundles)(end, *problem, _usage_on_device(routes, kind))
+    return RateSolution(*parts, method=method)
+
+
+def _by_host(
+    filled: _rounds.Filled,
+    routes: Routes,
+    capacity: np.ndarray,
+    weight: np.ndarray,
+    cap: np.ndarray,
+) -> RateSolution:
+    """Return the solution, its evidence found by compiled kernels in float64."""
+    s = _compiled.structure(routes, filled.level, filled.stopper, capacity, weight, cap)
+    return RateSolution(
+        rates=jnp.asarray(weight * filled.level),
+        bottleneck=jnp.asarray(np.where(s.bottleneck < routes.n_links, s.bottleneck, -1)),
+        saturated=jnp.asarray(s.saturated),
+        rounds=jnp.asarray(filled.rounds, jnp.int32),
+        tie_margin=jnp.asarray(s.margin),
+        result=RESULTS.unbounded if np.isinf(filled.level).any() else RESULTS.converged,
+        method=filled.method,
+    )
+
+
+def _filling(filled: _rounds.Filled, kind: np.dtype, n_links: int) -> tuple[Filling, str]:
+    """Return what was filled as the cores return it, and by what."""
+    end = Filling(
+        level=jnp.asarray(filled.level, kind),
+        bottleneck=jnp.asarray(filled.stopper),
+        live=jnp.asarray(filled.live),
+        used=jnp.zeros(n_links, kind),
+        rounds=jnp.asarray(filled.rounds, jnp.int32),
+    )
+    return end, filled.method
+
+
+def _usage_on_device(routes: Routes, kind: np.dtype) -> Usage:
+    """Return the arrays of concrete routes, from their cache."""
+    if ("usage", kind) not in routes.plans:
+        routes.plans["usage", kind] = usage(routes, kind)
+    return routes.plans["usage", kind]
 
 
 def _cast(
@@ -229,6 +323,11 @@ def _jitted_rounds(n_bundles: int, max_rounds: int) -> Callable[..., tuple[Any, 
     return jax.jit(functools.partial(_solve, Rounds(n_bundles, max_rounds), None))
 
 
+@functools.cache
+def _jitted_evidence(n_bundles: int) -> Callable[..., tuple[Any, ...]]:
+    return jax.jit(functools.partial(_evidence, Rounds(n_bundles, 0)))
+
+
 def _solve(
     core: Core,
     mean: Mean | None,
@@ -239,7 +338,6 @@ def _solve(
     usage: Usage,
 ) -> tuple[Any, ...]:
     """Return the fields of a `RateSolution` up to `method`."""
-    n_links = capacity.shape[0]
     # NaN fails every comparison; the kernels see sound numbers only, and the code tells.
     valid = jnp.all(capacity >= 0) & jnp.all(weight > 0) & jnp.all(cap >= 0)
     capacity = jnp.where(alive & (capacity >= 0), capacity, 0)
@@ -248,12 +346,30 @@ def _solve(
         end = levels(core, capacity, weight, cap, usage)
     else:
         end = mean_levels(core, mean, capacity, weight, cap, usage)
+    rates, bottleneck, saturated, rounds, margin, result = _evidence(
+        core, end, capacity, alive, weight, cap, usage
+    )
+    result = RESULTS.where(valid, result, RESULTS.invalid)
+    return rates, bottleneck, saturated, rounds, margin, result
+
+
+def _evidence(
+    core: Core,
+    end: Filling,
+    capacity: AnyArray,
+    alive: AnyArray,
+    weight: AnyArray,
+    cap: AnyArray,
+    usage: Usage,
+) -> tuple[Any, ...]:
+    """Return the fields of a `RateSolution` up to `method`, of sound numbers and their filling."""
+    n_links = capacity.shape[0]
+    capacity = jnp.where(alive, capacity, 0)
     held = jax.tree.map(jax.lax.stop_gradient, (end, capacity, weight, cap, usage))
     s = core.structure(*held)
     finite = jnp.isfinite(end.level)
     result = RESULTS.where(jnp.all(finite), RESULTS.converged, RESULTS.unbounded)
     result = RESULTS.where(jnp.any(end.live), RESULTS.max_rounds_reached, result)
-    result = RESULTS.where(valid, result, RESULTS.invalid)
     bottleneck = jnp.where(s.bottleneck < n_links, s.bottleneck, -1)
     # Twice `where`: infinity times the tangent of a weight of 0 would be NaN.
     rates = jnp.where(finite, weight * jnp.where(finite, end.level, 0), jnp.inf)

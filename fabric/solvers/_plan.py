@@ -5,7 +5,8 @@ do, and the smallest of them fills first: one representative per class is enough
 lost. Under spray without failures every bundle is then one link, and the routes are one-level.
 """
 
-from dataclasses import dataclass
+import dataclasses
+import functools
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -13,27 +14,83 @@ from jaxtyping import Float, Int
 from fabric._typing import AnyArray
 from fabric.network import Routes
 
+Ints = Int[np.ndarray, " _"]
+Floats = Float[np.ndarray, " _"]
+Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-@dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True)
 class CompiledPlan:
     """Routes transposed and merged into classes of links.
 
-    Narrow plans are one-level: every bundle is one class, and `hop_at` holds classes. In wide
-    ones it holds bundles, and `link_bundle` and `link_use` say what each class carries.
+    Narrow plans are one-level: every bundle is one class, and `hop_at` holds classes, of which the
+    first `n_shared` have several flows and the others one each. In wide plans it holds bundles,
+    and `parts` says what each class carries.
+
+    Attributes:
+        wide: Whether bundles are more than links by another name.
+        flow_ptr: (flows + 1,). Hops of flow f on shared classes run from `flow_ptr[f]` to
+            `flow_end[f]`; one on its private class follows if it has any.
+        flow_end: (flows,).
+        hop_at: (hops,).
+        uses: (hops,), None where every use is 1.
+        back_ptr: (rows + 1,), the transpose; `back_flow`: (hops,).
+        back_flow: See `back_ptr`.
+        back_uses: (hops,), None where every use is 1 and in wide plans.
+        parts: (classes + 1,), (parts,), (parts,) of wide plans.
+        n_bundles: Rows of the transpose.
+        class_of: (links,), -1 for a link that carries nothing.
+        n_classes: Number of classes.
+        n_shared: Number of shared classes; all of a wide plan.
     """
 
     wide: bool
-    flow_ptr: Int[np.ndarray, " flows_plus_1"]
-    hop_at: Int[np.ndarray, " kept_hops"]
-    hop_use: Float[np.ndarray, " kept_hops"]
-    back_ptr: Int[np.ndarray, " rows_plus_1"]
-    back_flow: Int[np.ndarray, " kept_hops"]
-    link_ptr: Int[np.ndarray, " classes_plus_1"]
-    link_bundle: Int[np.ndarray, " kept_parts"]
-    link_use: Float[np.ndarray, " kept_parts"]
+    flow_ptr: Ints
+    flow_end: Ints
+    hop_at: Ints
+    uses: Floats | None
+    back_ptr: Ints
+    back_flow: Ints
+    back_uses: Floats | None
+    parts: Parts | None
     n_bundles: int
-    class_of: Int[np.ndarray, " links"] | None  # None: every link is its own class
+    class_of: Ints
     n_classes: int
+    n_shared: int
+
+    @functools.cached_property
+    def members(self) -> tuple[Ints, Ints]:
+        """(classes + 1,) and (used links,): the links of each class, by their fixed priority."""
+        from fabric.kernels import _layout
+
+        return _layout.members(self.class_of, self.n_classes)
+
+    @functools.cached_property
+    def hop_use(self) -> Floats:
+        """(hops,), written out."""
+        return np.ones(len(self.hop_at)) if self.uses is None else self.uses
+
+    @property
+    def link_ptr(self) -> Ints:
+        """(classes + 1,), which parts each class has."""
+        return self._parts[0]
+
+    @property
+    def link_bundle(self) -> Ints:
+        """(parts,)."""
+        return self._parts[1]
+
+    @property
+    def link_use(self) -> Floats:
+        """(parts,)."""
+        return self._parts[2]
+
+    @functools.cached_property
+    def _parts(self) -> Parts:
+        if self.parts is not None:
+            return self.parts
+        each = np.arange(self.n_classes + 1)
+        return each, each[:-1].astype(np.int32), np.ones(self.n_classes)
 
 
 def compiled_plan(routes: Routes) -> CompiledPlan:
@@ -46,62 +103,73 @@ def compiled_plan(routes: Routes) -> CompiledPlan:
 
 
 def _build(routes: Routes) -> CompiledPlan:
-    flow, at = np.asarray(routes.hop_flow), np.asarray(routes.hop_bundle)
-    use = np.asarray(routes.hop_use, np.float64)
+    flow = plain_array(routes.hop_flow, np.int32)
+    at = plain_array(routes.hop_bundle, np.int32)
+    use = plain_array(routes.hop_use, np.float64)
     if routes.n_parts == 0:
-        return _one_level(routes.n_flows, flow, at, use, None, routes.n_links)
+        return _one_level(routes.n_flows, flow, at, use, routes.n_links, None)
     merged = _merge(routes)
     if merged is None:
-        return _one_level(routes.n_flows, flow[:0], at[:0], use[:0], None, routes.n_links)
+        nothing = np.full(routes.n_links, -1, np.int32)
+        return _one_level(routes.n_flows, flow[:0], at[:0], use[:0], 0, nothing)
     class_of, n_classes, link_ptr, link_bundle, link_use = merged
     width = np.bincount(link_bundle, minlength=routes.n_bundles)
     if width.max(initial=0) > 1:
-        ptr, at, use, back_ptr, back_flow = _rows(
-            routes.n_flows, flow, at, use, np.append(width > 0, False), routes.n_bundles
-        )
-        return CompiledPlan(
-            True, ptr, at, use, back_ptr, back_flow, link_ptr, link_bundle, link_use,
-            routes.n_bundles, class_of, n_classes,
-        )  # fmt: skip
+        parts = (link_ptr, link_bundle, link_use)
+        return _two_level(routes, flow, at, use, width > 0, parts, class_of)
     # One past the end: where padding and bundles without a link lead.
     link_at = np.full(routes.n_bundles + 1, n_classes, np.int32)
     fraction = np.zeros(routes.n_bundles + 1)
     link_at[link_bundle] = np.repeat(np.arange(n_classes, dtype=np.int32), np.diff(link_ptr))
     fraction[link_bundle] = link_use
-    return _one_level(routes.n_flows, flow, link_at[at], use * fraction[at], class_of, n_classes)
+    return _one_level(routes.n_flows, flow, link_at[at], use * fraction[at], n_classes, class_of)
 
 
 def _one_level(
-    n_flows: int,
-    flow: np.ndarray,
-    link: np.ndarray,
-    use: np.ndarray,
-    class_of: np.ndarray | None,
-    n_classes: int,
+    n_flows: int, flow: Ints, link: Ints, use: Floats, n_links: int, link_of: Ints | None
 ) -> CompiledPlan:
-    present = np.append(np.ones(n_classes, bool), False)
-    ptr, link, use, back_ptr, back_flow = _rows(n_flows, flow, link, use, present, n_classes)
-    each = np.arange(n_classes + 1)
+    """Return the plan of hops on links, or on classes of links by `link_of`."""
+    from fabric.kernels import _layout
+
+    class_of, n_shared, n_classes, flow_ptr, flow_end, hop_at, hop_use = _layout.one_level(
+        flow, link, use, n_flows, n_links
+    )
+    if n_shared == n_classes:
+        flow_end = flow_ptr[1:]  # one array less to read
+    uses = None if (hop_use == 1.0).all() else hop_use
+    back_ptr, back_flow, back_uses = _layout.by_column(flow_ptr, hop_at, uses, n_classes)
+    if link_of is not None:
+        class_of = np.append(class_of, np.int32(-1))[link_of]
     return CompiledPlan(
-        False, ptr, link, use, back_ptr, back_flow, each, each[:-1].astype(np.int32),
-        np.ones(n_classes), n_classes, class_of, n_classes,
+        False, flow_ptr, flow_end, hop_at, uses, back_ptr, back_flow,
+        None if uses is None else back_uses,
+        None, n_classes, class_of, n_classes, n_shared,
     )  # fmt: skip
 
 
-def _rows(
-    n_flows: int, flow: np.ndarray, at: np.ndarray, use: np.ndarray, present: np.ndarray, n_at: int
-) -> tuple[np.ndarray, ...]:
-    """Return (flow_ptr, at, use, back_ptr, back_flow) of the hops that cross something."""
-    from fabric.kernels._layout import transpose
+def _two_level(
+    routes: Routes,
+    flow: Ints,
+    at: Ints,
+    use: Floats,
+    carried: np.ndarray,
+    parts: Parts,
+    class_of: Ints,
+) -> CompiledPlan:
+    """Return the plan of hops on bundles that are wide, without bundles that no link carries."""
+    from fabric.kernels import _layout
 
-    kept = present[at] & (use > 0)
+    kept = np.append(carried, False)[at] & (use > 0)
     if not kept.all():
         flow, at, use = flow[kept], at[kept], use[kept]
-    ptr = np.zeros(n_flows + 1, np.int64)
-    np.cumsum(np.bincount(flow, minlength=n_flows), out=ptr[1:])
-    flow, at = plain_array(flow, np.int32), plain_array(at, np.int32)
-    back_ptr, back_flow, _ = transpose(flow, at, n_at)
-    return ptr, at, plain_array(use, np.float64), back_ptr, back_flow
+    ptr = np.zeros(routes.n_flows + 1, np.int64)
+    np.cumsum(np.bincount(flow, minlength=routes.n_flows), out=ptr[1:])
+    back_ptr, back_flow, _ = _layout.by_column(ptr, at, None, routes.n_bundles)
+    n_classes = len(parts[0]) - 1
+    return CompiledPlan(
+        True, ptr, ptr[1:], at, use, back_ptr, back_flow, None,
+        parts, routes.n_bundles, class_of, n_classes, n_classes,
+    )  # fmt: skip
 
 
 def plain_array(values: AnyArray, kind: type) -> np.ndarray:

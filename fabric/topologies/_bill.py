@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from numbers import Real
 
 import numpy as np
+from jaxtyping import Bool, Int
 
 from fabric import hardware
-from fabric._errors import raise_faults, some
+from fabric._errors import ModelError, raise_faults, some
+from fabric._evidence import Evidence
+from fabric.hardware import Switch
 from fabric.network import Network
-from fabric.topologies._servers import INSIDE_KINDS
+from fabric.topologies._servers import INSIDE_KINDS, port_speed
 
-_ENDS = 2
 _MANAGER = "manager_cables"
 
 
@@ -22,11 +24,14 @@ class Item:
     """One line of a bill.
 
     Attributes:
-        part: "switch", "cable", "transceiver", "server", "gpu", "nic" or a part inside a server.
-        where: Kind of the switch or tier of the cable; "" where there is only one.
+        part: "switch", "cable", "transceiver" (a module), "server", "gpu", "nic" or a part inside a
+            server.
+        where: Kind of the switch, tier of the cable, or "switch" or "server" as the end that a
+            transceiver is at; "" where there is only one.
         model: What to look up the price by, such as "qm9700" or "cable 400Gb/s".
         count: How many.
         price: Of one of them, None where unknown.
+        assumed: Whether the model is a guess by the number and the speed of ports.
     """
 
     part: str
@@ -34,6 +39,7 @@ class Item:
     model: str
     count: int
     price: float | None = None
+    assumed: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,7 @@ class Bill:
         assumed: What was taken for granted, in sentences.
         currency: Of the prices, "" without.
         unpriced: Models of `network` and servers without a price.
+        within: Names in the price list of parts that come with a server.
         unused: Names in the price list that are nothing of this bill.
     """
 
@@ -54,6 +61,7 @@ class Bill:
     assumed: tuple[str, ...]
     currency: str = ""
     unpriced: tuple[str, ...] = ()
+    within: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
 
     def count(self, part: str, where: str | None = None) -> int:
@@ -73,10 +81,12 @@ def bill(
 ) -> Bill:
     """Return the bill of materials of a network.
 
-    A switch is of the model that its cluster names, or the smallest of the hardware catalogue
-    whose ports have the speed of its fastest cable and are as many as it uses; where none fits,
-    it is called by its ports and their speed. Failed parts count: they were bought. Links inside
-    servers, NVLink and PCIe, are no cables.
+    A switch is of the model that its cluster or its own tag `model` names. Else it is taken for the
+    smallest of the hardware catalogue whose ports have the speed of its fastest cable and are as
+    many as it uses, and the item says so; where none fits, it is called by its ports and their
+    speed. One transceiver module serves as many cables of a switch, or of a server, as the
+    catalogue says. Failed parts count: they were bought. Links inside servers, NVLink and PCIe,
+    are no cables.
 
     Args:
         network: With labels.
@@ -93,20 +103,24 @@ def bill(
         >>> [(item.part, item.where, item.model, item.count) for item in found.network[:3]]
         [('switch', 'leaf', 'qm9700', 32), ('switch', 'spine', 'qm9700', 16),
          ('cable', 'host', 'cable 400Gb/s', 1024)]
-        >>> found.count("transceiver")
-        4096
+        >>> found.count("transceiver", "switch"), found.count("transceiver", "server")
+        (1536, 1024)
     """
-    switches, assumed = _switches(network)
+    models = _models(network)
     cables, more = _cables(network, manager)
-    optics = Counter[str]()
-    for item in cables:
-        optics[item.model.replace("cable", "transceiver")] += _ENDS * item.count
-    ends = [Item("transceiver", "", model, count) for model, count in optics.items()]
-    found = Bill((*switches, *cables, *ends), _inside(network), (*assumed, *more))
+    modules, shared = _modules(network, models, manager)
+    guessed = ["switch models by number and speed of ports"]
+    assumed = guessed * any(guess for _, guess in models.values()) + more + shared
+    network_items = (*_switches(network, models), *cables, *modules)
+    found = Bill(network_items, _inside(network), tuple(assumed))
     return found if prices is None else _priced(found, prices)
 
 
-def _switches(network: Network) -> tuple[list[Item], list[str]]:
+Models = dict[int, tuple[str, bool]]
+"""Model of every switch, and whether it is a guess, by node."""
+
+
+def _models(network: Network) -> Models:
     labels = network.labels
     nodes = np.flatnonzero(
         np.asarray(labels.forwards) & ~np.asarray(labels.endpoint) & ~labels.is_kind(*INSIDE_KINDS)
@@ -117,46 +131,134 @@ def _switches(network: Network) -> tuple[list[Item], list[str]]:
     sums = np.bincount(labels.src, capacity, labels.n_nodes)
     # A port split in slower ones counts as the part of it that is used.
     ports = np.ceil(sums / np.where(fastest > 0, fastest, 1) - 1e-9).astype(int)
-    said = labels.about.get("switch")
-    rows = Counter(
-        (labels.kinds[labels.kind_of[n]], said or _model(int(ports[n]), float(fastest[n])))
-        for n in nodes.tolist()
-    )
-    items = [Item("switch", kind, model, count) for (kind, model), count in rows.items()]
-    assumed = [] if said or not items else ["switch models by number and speed of ports"]
-    return items, assumed
+    said, tag = labels.about.get("switch", ""), labels.tags.get("model")
+    known = _fabric_switches()
+    found: Models = {}
+    for node in nodes.tolist():
+        model = said or ("" if tag is None else str(tag[node]).lower())
+        guess = model or _guess(known, int(ports[node]), float(fastest[node]))
+        found[node] = (guess, not model)
+    return found
 
 
-def _model(ports: int, rate: float) -> str:
-    known = [hardware.switch(name) for name in hardware.names("switches") if not name.startswith("nvswitch")]
+def _fabric_switches() -> list[Switch]:
+    names = hardware.names("switches")
+    return [hardware.switch(name) for name in names if not name.startswith("nvswitch")]
+
+
+def _guess(known: list[Switch], ports: int, rate: float) -> str:
     fits = [s for s in known if math.isclose(s.rate.value, rate) and s.ports >= ports]
     if fits:
         return min(fits, key=lambda switch: switch.ports).name
-    return f"switch {ports} x {_speed(rate)}"
+    return f"switch {ports} x {port_speed(rate)}"
+
+
+def _switches(network: Network, models: Models) -> list[Item]:
+    kind_of, kinds = network.labels.kind_of, network.labels.kinds
+    rows = Counter((kinds[kind_of[node]], *model) for node, model in models.items())
+    return [
+        Item("switch", kind, model, count, assumed=guess)
+        for (kind, model, guess), count in rows.items()
+    ]
+
+
+def cables_of(
+    network: Network, only: Bool[np.ndarray, " links"] | None = None
+) -> list[tuple[str, float, int]]:
+    """Return the cables of a fabric, those inside servers left out: tier, byte/s and how many.
+
+    Args:
+        network: With labels. `labels.about["links_per_cable"]` links share a cable; default 1.
+        only: (links,), those that count. Default: all, failed ones too.
+    """
+    labels, links = network.labels, _links_per_cable(network)
+    wanted = ~inside_links(network) if only is None else ~inside_links(network) & only
+    outside = np.flatnonzero(wanted)
+    _, first = np.unique(labels.cable_of[outside], return_index=True)
+    one = outside[first]
+    rates = np.asarray(network.capacity, np.float64)[one] * links
+    rows = Counter(zip(labels.tier_of[one].tolist(), rates.tolist(), strict=True))
+    return [
+        (labels.tiers[tier], rate, math.ceil(count / links)) for (tier, rate), count in rows.items()
+    ]
+
+
+def _links_per_cable(network: Network) -> int:
+    return int(network.labels.about.get("links_per_cable", 1))
 
 
 def _cables(network: Network, manager: bool) -> tuple[list[Item], list[str]]:
-    labels, about = network.labels, network.labels.about
-    outside = np.flatnonzero(~_inside_links(network))
-    _, first = np.unique(labels.cable_of[outside], return_index=True)
-    links = int(about.get("links_per_cable", 1))
-    rates = np.asarray(network.capacity, np.float64) * links
-    one = outside[first].tolist()
-    rows = Counter((labels.tiers[labels.tier_of[i]], float(rates[i])) for i in one)
-    items = [
-        Item("cable", tier, f"cable {_speed(rate)}", math.ceil(count / links))
-        for (tier, rate), count in rows.items()
-    ]
+    rows = cables_of(network)
+    items = [Item("cable", tier, f"cable {port_speed(rate)}", n) for tier, rate, n in rows]
     assumed = ["every cable of the fabric optical, with a transceiver at each end"] * bool(items)
-    extra = int(about.get(_MANAGER, 0))
-    if extra and manager:
-        items.append(Item("cable", "manager", f"cable {_speed(float(rates[one[0]]))}", extra))
+    extra = int(network.labels.about.get(_MANAGER, 0))
+    if extra and manager and rows:
+        items.append(Item("cable", "manager", f"cable {port_speed(rows[0][1])}", extra))
     elif extra:
         assumed.append(f"without the {extra} cables to the fabric manager that its table counts")
     return items, assumed
 
 
-def _inside_links(network: Network) -> np.ndarray:
+def _modules(network: Network, models: Models, manager: bool) -> tuple[list[Item], list[str]]:
+    """Return the transceiver modules at both ends of the cables, and what was assumed of them."""
+    labels = network.labels
+    outside = np.flatnonzero(~inside_links(network))
+    rate = np.asarray(network.capacity, np.float64)[outside]
+    owner, per_server = _owners(network)
+    ends = Counter(zip(owner[labels.src[outside]].tolist(), rate.tolist(), strict=True))
+    shared = {model: _of_module(model) for model, _ in models.values()}
+    counts: Counter[tuple[str, str]] = Counter()
+    for (node, speed), links in ends.items():
+        at = "switch" if node in models else "server"
+        per = int(shared[models[node][0]].value) if at == "switch" else per_server
+        counts[at, _module(per, speed)] += math.ceil(links / per)
+    extra = int(labels.about.get(_MANAGER, 0))
+    if extra and manager and counts:
+        speed, per = float(rate[0]), int(max(one.value for one in shared.values()))
+        counts["switch", _module(per, speed)] += math.ceil(extra / per)
+        counts["server", _module(1, speed)] += extra
+    said = [
+        f"{one.value:g} ports of a {model} in one transceiver ({one.kind}: {one.source})"
+        for model, one in shared.items()
+        if one.value > 1
+    ]
+    if (per := int(labels.about.get("ports_per_module", 1))) > 1:
+        said.append(
+            f"{per} ports of the NICs of a {labels.about['server']} in one transceiver (assumed)"
+        )
+    return [Item("transceiver", at, model, n) for (at, model), n in counts.items()], said
+
+
+def _owners(network: Network) -> tuple[Int[np.ndarray, " nodes"], int]:
+    """Return who holds the modules of a node, and how many links one serves at a server.
+
+    A switch or an endpoint is its own owner; the NICs of a server belong to their server, which is
+    numbered from -1 down.
+    """
+    labels = network.labels
+    owner = np.arange(labels.n_nodes)
+    links = _links_per_cable(network)
+    if "ports_per_module" not in labels.about:
+        return owner, links
+    server = labels.tags["server"]
+    nics = (server >= 0) & ~labels.is_kind("gpu", *INSIDE_KINDS)
+    return np.where(nics, -1 - server, owner), links * int(labels.about["ports_per_module"])
+
+
+def _of_module(model: str) -> Evidence:
+    """Return how many ports of a switch share a module; one, where the catalogue lacks it."""
+    try:
+        return hardware.switch(model).ports_per_module
+    except ModelError:
+        return Evidence(1.0, "assumed", "a transceiver per port")
+
+
+def _module(per: int, rate: float) -> str:
+    return f"transceiver {f'{per}x' if per > 1 else ''}{port_speed(rate)}"
+
+
+def inside_links(network: Network) -> Bool[np.ndarray, " links"]:
+    """Return which links are inside servers: no cables of the fabric."""
     labels = network.labels
     own = labels.is_kind("gpu", *INSIDE_KINDS)
     return own[labels.src] | own[labels.dst]
@@ -176,16 +278,6 @@ def _inside(network: Network) -> tuple[Item, ...]:
         Item("nic", "", about["nic"], nics),
     ]
     return tuple(parts)
-
-
-def _speed(rate: float) -> str:
-    """Return byte/s as the speed of a port, as the price list writes it.
-
-    Examples:
-        >>> _speed(50e9)
-        '400Gb/s'
-    """
-    return f"{rate * 8 / 1e9:g}Gb/s"
 
 
 def _priced(found: Bill, prices: Mapping[str, object]) -> Bill:
@@ -209,13 +301,15 @@ def _priced(found: Bill, prices: Mapping[str, object]) -> Bill:
     )
     bought = [*found.network, *(item for item in found.inside if item.part == "server")]
     models = list(dict.fromkeys(item.model for item in bought))
+    comes = [item.model for item in found.inside if item.part != "server"]
     return replace(
         found,
         network=priced(found.network),
         inside=tuple(priced([item])[0] if item.part == "server" else item for item in found.inside),
         currency=str(currency),
         unpriced=tuple(model for model in models if model not in given),
-        unused=tuple(name for name in given if name not in models),
+        within=tuple(name for name in given if name in comes),
+        unused=tuple(name for name in given if name not in (*models, *comes)),
     )
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Int
 
+from fabric import hardware
 from fabric._errors import ModelError, raise_faults, some
 from fabric._typing import AnyArray
-from fabric.hardware import Server
+from fabric.hardware import Nic, Server
 from fabric.network import Blueprint, Labels, Names, Network, whole_array
 
 INSIDE_KINDS = ("nvswitch", "pcie-switch", "socket")
@@ -28,6 +29,7 @@ def attach_servers(
     server: Server,
     nics: Int[AnyArray, "servers nics"] | Sequence[Sequence[int]],
     *,
+    nic: Nic | None = None,
     gpudirect: bool | None = None,
     names: Sequence[str] | None = None,
 ) -> Network:
@@ -54,13 +56,15 @@ def attach_servers(
         fabric: With labels. Capacities, failed links, names, ids and ports are kept.
         server: What is inside, from `hardware.server(...)`.
         nics: (servers, nics of a server), node numbers in the fabric.
+        nic: Type of the NICs, no slower than their cables. Default: as the server says.
         gpudirect: Whether NIC and GPU talk without passing the CPU socket. Default: as the server
             says.
         names: What each server is called. Default: `server0`, `server1`, ...
 
     Raises:
         ModelError: If `nics` has another shape, names a node twice, or one that is out of range or
-            no endpoint of the fabric; or names repeat. All faults at once.
+            no endpoint of the fabric; names repeat; or the fabric's cables are faster than the
+            ports of the NIC. All faults at once.
 
     Examples:
         >>> import fabric as fb
@@ -73,11 +77,16 @@ def attach_servers(
         125.0
     """
     number = _checked(fabric, server, nics, names)
+    nic = _nic(server) if nic is None else nic
+    slower = _cable_slower_than(nic, fabric, server, number)
     if gpudirect is not None:
         server = server.with_gpudirect(gpudirect)
     inside, of_gpu = _insides(server, number)
-    about = {"server": server.name, "gpu": server.gpu, "nic": server.nic}
+    about = {"server": server.name, "gpu": server.gpu, "nic": nic.name}
     about["gpudirect"] = "yes" if server.gpudirect else "no"
+    about["ports_per_module"] = f"{server.ports_per_module.value:g}"
+    if slower:
+        about["nic_cables"] = slower
     labels = replace(
         _joined(inside.labels, fabric.labels, names),
         tags=_tags(inside.labels, fabric.labels, number, of_gpu),
@@ -126,6 +135,61 @@ def _checked(
         )
     raise_faults(faults)
     return number
+
+
+def _nic(server: Server) -> Nic:
+    try:
+        return hardware.nic(server.nic)
+    except ModelError as error:
+        message = (
+            f"The NIC of server '{server.name}' is not in the usual catalogue. Give `nic`, such as "
+            f"`hardware.nic('{server.nic}', folder)`. {error}"
+        )
+        raise ModelError(message) from None
+
+
+def _cable_slower_than(
+    nic: Nic, fabric: Network, server: Server, nics: Int[np.ndarray, "servers nics"]
+) -> str:
+    """Return how fast the cables are where no NIC has as much as its ports carry, else "".
+
+    Raises:
+        ModelError: If the cables of a NIC carry more than its ports: an answer would promise more
+            than the server can send.
+    """
+    sums = np.bincount(
+        fabric.labels.src, np.asarray(fabric.capacity, np.float64), fabric.n_nodes
+    )  # fmt: skip
+    rate, ports = sums[nics], nic.ports * nic.rate.value
+    over = nics[rate > ports * (1 + 1e-6)]
+    if not len(over):
+        fastest = float(rate.max())
+        return "" if fastest > ports * (1 - 1e-6) else port_speed(fastest)
+    fits = [
+        name for name in hardware.names("nics")
+        if (found := hardware.nic(name)).ports * found.rate.value >= rate.max() * (1 - 1e-6)
+    ]  # fmt: skip
+    other = f"another NIC (`nic`: {some(fits)}), " if fits else ""
+    message = (
+        f"The cables of {len(over):,} NICs carry up to {port_speed(float(rate.max()))}, but the "
+        f"'{nic.name}' of a '{server.name}' has {port_speed(ports)}: "
+        f"{some(over.tolist(), name=fabric.labels.node_name)}. Use another server, {other}or "
+        f"cables of {port_speed(ports)} (`capacity`)."
+    )
+    raise ModelError(message)
+
+
+def port_speed(rate: float) -> str:
+    """Return byte/s as the speed of a port, as price lists write it.
+
+    Args:
+        rate: byte/s per direction.
+
+    Examples:
+        >>> port_speed(50e9)
+        '400Gb/s'
+    """
+    return f"{rate * 8 / 1e9:g}Gb/s"
 
 
 def _insides(

@@ -67,7 +67,7 @@ def build(spec: str) -> Network:
             f"'{spec}' is no network of the form `name:key=value,...`, for example `fat_tree:k=8`."
         )
         raise ModelError(message)
-    name, builder = match[1].replace("-", "_"), _builder(match[1])
+    name, builder = _name(match[1]), _builder(match[1])
     if builder is None:
         known_names = [*BUILDERS, *CLUSTERS]
         message = f"'{match[1]}' is no builder. {nearest(match[1], known_names)}"
@@ -92,6 +92,12 @@ def build(spec: str) -> Network:
         faults.append(f"`{name}` needs {some(missing)}. Arguments: {some(known, limit=12)}.")
     raise_faults(faults)
     return builder(**values)
+
+
+def _name(word: str) -> str:
+    """Return how a builder or a cluster is called, written with dashes or underscores."""
+    cluster_name = word.replace("_", "-")
+    return cluster_name if cluster_name in CLUSTERS else word.replace("-", "_")
 
 
 def _builder(word: str) -> Callable[..., Network] | None:

@@ -1,13 +1,13 @@
 """What a step time depends on: bottleneck links, sensitivities, and the assumptions behind it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from fabric.hardware import Gpu, Profile, evidence
+from fabric.hardware import Gpu, Nic, Profile, Server, Switch, evidence, names, nic, server, switch
 from fabric.network import Network
 from fabric.solvers import Completion, Sensitivities, Sensitivity, directional, sensitivities
 from fabric.training._assemble import Maximum, Parts, Scalar, Wire, assemble
@@ -202,12 +202,22 @@ def assumptions(
     if "evidence" in about:
         out.append(Assumption("fabric", labels.source, "assumed", about["evidence"]))
     out += [Assumption(f"layout.{word}", word, "preset", "filled in") for word in layout.filled]
-    for prefix, record in (("gpu", gpu), ("profile", profile)):
+    records = [("gpu", gpu), ("profile", profile), *_parts(about)]
+    for prefix, record in records:
         out += [
             Assumption(f"{prefix}.{name}", e.value, e.kind, e.source, e.low, e.high)
             for name, e in evidence(record)
+            if name != "ports_per_module"  # a matter of the bill
         ]
     return out + [
         Assumption(f"profile.{name}", value, profile.kind, profile.source)
         for name, value in profile.settings().items()
     ]
+
+
+def _parts(about: Mapping[str, str]) -> Iterator[tuple[str, Server | Nic | Switch]]:
+    """Yield what the servers and the fabric are built of, where the catalogue has it."""
+    kinds = (("server", "servers", server), ("nic", "nics", nic), ("switch", "switches", switch))
+    for key, kind, record in kinds:
+        if (name := about.get(key)) in names(kind):
+            yield key, record(str(name))

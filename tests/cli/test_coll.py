@@ -97,6 +97,33 @@ def test_a_profile_by_name_changes_the_answer(fabric):
     assert sources[0]["gamma"] != sources[1]["gamma"]
 
 
+def test_the_profile_is_named_and_one_of_another_gpu_is_an_assumption(fabric):
+    args = ["coll", "dgx-h100:nodes=1", "all_reduce", "--sizes", "1MiB"]
+    usual = fabric(*args, "--format", "json").json
+    assert usual["profile"] == "megatron-core-h100"
+    assert "profile" not in {row["name"] for row in usual["assumptions"]}
+    other = fabric(*args, "--profile", "megatron-a100", "--format", "json").json
+    (row,) = [row for row in other["assumptions"] if row["name"] == "profile"]
+    assert (other["profile"], row["value"], row["kind"]) == (
+        "megatron-a100", "megatron-a100", "assumed",
+    )  # fmt: skip
+    assert "of a100-sxm; the GPUs of this fabric are h100-sxm" in row["source"]
+    kinds = {row["name"]: row["kind"] for row in other["assumptions"]}
+    assert kinds["gamma"] == "assumed"
+    assert "profile megatron-a100" in fabric(*args, "--profile", "megatron-a100").lines[0]
+
+
+def test_adaptive_is_taken_as_spray(fabric):
+    answer = fabric("coll", SMALL, "all_to_all", "--sizes", "1MiB", "--routing", "adaptive",
+                    "--format", "json").json  # fmt: skip
+    (row,) = [row for row in answer["assumptions"] if row["name"] == "routing"]
+    assert (row["value"], row["kind"]) == ("spray", "user")
+    solved = fabric("solve", SMALL, "--pattern", "ring", "--routing", "adaptive", "--format",
+                    "json").json  # fmt: skip
+    assert solved["routing"]["name"] == "spray"
+    assert "adaptive" in solved["routing"]["why"]
+
+
 def test_the_table_lies_beside_one_of_nccl_tests(fabric, shared):
     with (shared / "validation" / "nccl_busbw.csv").open() as lines:
         measured = {

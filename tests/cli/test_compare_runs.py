@@ -52,6 +52,28 @@ def test_words_of_a_layout_and_parts_of_memory_are_told_apart(fabric, tmp_path):
     assert answer["memory"]["b"]["total_bytes"] > answer["memory"]["a"]["total_bytes"]
 
 
+def test_all_that_differs_is_listed(fabric, tmp_path):
+    file = tmp_path / "small.yaml"
+    fabric("run", *SMALL, "--dump-config", "-o", file)
+    shares = ("gemm", "hbm", "flash", "nvlink", "nic")
+    lows = [f"hardware.set.efficiency.{share}=0.5" for share in shares]
+    steps = [f"hardware.set.latency.{key}=1us" for key in ("collective", "nvlink_step", "nic_step")]
+    more = ["layout.zero=2", "run.placement=spread", "run.seed=3", "layout.gbs=128", "layout.mb=2"]
+    given = [piece for text in [*lows, *steps, *more] for piece in ("--set-b", text)]
+    answer = fabric("compare", file, *given, "--format", "json").json
+    out = fabric("compare", file, *given).out
+    assert len(answer["differs"]) == 13
+    for row in answer["differs"]:
+        assert f"  {row['path']} " in out
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_what_is_wrong_with_one_of_two_scenarios_says_which(refused, side):
+    said = refused("compare", "small", f"--set-{side}", "run.allocation=9999", code=3)
+    assert f"error: {side} (small): `run.allocation: 9999`" in said
+    assert f"{side} (small): " in refused("compare", "small", f"--set-{side}", "run.sed=1")
+
+
 def test_one_scenario_alone_is_refused(refused):
     assert "needs a second scenario" in refused("compare", "demo")
 

@@ -135,7 +135,7 @@ def test_list_names_all_there_is(fabric):
     assert set(answer["patterns"]) >= {"all-to-all", "permutation", "incast", "ring"}
     assert {row["name"] for row in answer["routings"]} >= {"ecmp", "spray"}
     assert "ibnetdiscover" in answer["formats"]["read"]
-    assert answer["methods"] == ["auto", "rounds", "compiled"]
+    assert answer["methods"] == ["auto", "rounds", "compiled", "quotient"]
     (fat_tree,) = (row for row in answer["builders"] if row["name"] == "fat_tree")
     assert fat_tree["parameters"][0] == {"name": "k", "required": True, "default": None}
 
@@ -145,6 +145,44 @@ def test_list_in_text_fits_a_screen(fabric):
     assert len(ran.lines) <= 40
     assert "rail_optimized" in ran.out
     assert "\x1b" not in ran.out
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "number", "value", "unit"),
+    [
+        ("gpu", "h100", "peak.bf16", 989e12, "FLOP/s"),
+        ("server", "dgx-h100", "link_rate", 25e9, "byte/s"),
+        ("switch", "qm9700", "ports_per_module", 2, ""),
+        ("nic", "cx7", "rate", 50e9, "byte/s"),
+        ("profile", "megatron-a100", "latency.nic_step", 2.7e-6, "s"),
+    ],
+    ids=["gpu", "server", "switch", "nic", "profile"],
+)
+def test_list_shows_the_numbers_of_a_part_with_their_sources(
+    fabric, kind, name, number, value, unit
+):
+    answer = fabric("list", kind, name, "--format", "json").json
+    assert answer["schema"] == "fabric.part/1"
+    (row,) = [row for row in answer["numbers"] if row["name"] == number]
+    assert (row["value"], row["unit"]) == (pytest.approx(value), unit)
+    assert all(row["kind"] and row["source"] for row in answer["numbers"])
+    ran = fabric("list", kind, name)
+    assert max(map(len, ran.lines)) <= 100
+    words = " ".join(ran.out.split())
+    assert " ".join(f"{row['kind']}: {row['source']}".split()) in words
+
+
+def test_list_shows_the_shape_of_a_model_and_its_source(fabric):
+    answer = fabric("list", "model", "llama-3.1-70b", "--format", "json").json
+    assert answer["settings"]["parameters"] == 70_553_706_496
+    assert "Llama 3 Herd" in answer["source"]
+    assert "70,553,706,496" in fabric("list", "model", "llama-3.1-70b").out
+
+
+def test_list_of_a_kind_is_its_names_and_what_is_unknown_is_refused(fabric, refused):
+    assert fabric("list", "nics").lines == ["cx6", "cx7", "cx8"]
+    assert "Did you mean 'h100-sxm'?" in refused("list", "gpu", "h101")
+    assert "Did you mean 'gpu'?" in refused("list", "gpuu")
 
 
 def test_version_is_printed(fabric):

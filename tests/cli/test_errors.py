@@ -357,3 +357,10 @@ def test_the_module_runs_as_a_program_and_keeps_stdout_clean():
     assert ran.stdout == ""
     assert ran.stderr.startswith("error: ")
     assert ran.stderr.count("\n") == 1
+
+
+def test_a_cluster_is_called_by_its_name_in_errors(refused):
+    said = refused("topo", "dgx_h100:nodez=3,su=x")
+    assert "`dgx-h100` has no argument 'nodez'" in said
+    assert "dgx_h100" not in said
+    assert "`rail_optimized` has no argument" in refused("topo", "rail-optimized:x=1")

@@ -94,8 +94,16 @@ def test_what_is_dumped_runs_to_the_same_answer(fabric, tmp_path):
     config = tmp_path / "demo.yaml"
     assert fabric("run", *SMALL, "--dump-config", "-o", config).code == 0
     again = fabric("run", config, "--format", "json").json
-    assert again == fabric("run", *SMALL, "--format", "json").json
-    assert yaml.safe_load(fabric("run", *SMALL, "--dump-config").out) == again["scenario"]
+    first = fabric("run", *SMALL, "--format", "json").json
+    # What was filled in is said by the file now.
+    filled = [row for row in first["assumptions"] if row["source"] == "filled in"]
+    assert filled
+    first["assumptions"] = [row for row in first["assumptions"] if row not in filled]
+    assert again | {"name": ""} == first | {"name": ""}
+    whole = yaml.safe_load(fabric("run", *SMALL, "--dump-config").out)
+    assert whole == again["scenario"]
+    assert whole["hardware"]["profile"] == "megatron-core-h100"
+    assert whole["run"]["allocation"] == "all"
 
 
 def test_the_json_schema_is_printed_without_a_scenario(fabric):
@@ -189,9 +197,44 @@ def test_a_model_that_does_not_fit_lists_components_and_the_smallest_change(refu
     assert any(line.startswith("memory does not fit: ") and "missing" in line for line in lines)
 
 
-def test_a_gpu_that_cannot_be_reached_is_infeasible(refused):
+def test_too_few_gpus_that_can_be_reached_are_infeasible(refused):
     said = refused("run", *small("fabric.failed.nodes=[server0-nic0]"), code=3)
+    assert "the allocation has 56" in said
+    assert "1 server left out: server0 (server0-nic0 is down)" in said
     assert "Take back `fabric.failed`" in said
+
+
+def test_a_server_is_left_out_where_others_are_idle(fabric):
+    ran = fabric("run", *small("fabric.nodes=9", "fabric.failed.nodes=[server0]"))
+    said = " ".join(ran.out.split())
+    assert "64 of 64 h100-sxm used" in said
+    assert "1 server left out: server0 (it is down)" in said
+    assert "adaptive hardware does better" in said
+    assert max(map(len, ran.lines)) <= 100
+
+
+def test_an_allocation_above_the_cluster_is_refused(refused):
+    said = refused("run", *small("run.allocation=5000"), code=3)
+    assert "`run.allocation: 5000` (--set), but the fabric has 64 GPUs" in said
+
+
+def test_the_header_of_a_long_builder_fits_the_screen_and_names_no_file(fabric):
+    spec = (
+        "rail_optimized:servers=8,rails=8,radix=64,capacity=400Gb/s,servers_per_unit=4,latency=1us"
+    )
+    ran = fabric("run", *small(f"fabric={{builder: '{spec}', server: dgx-h100}}"))
+    assert max(map(len, ran.lines)) <= 100
+    assert "8 hosts used" in ran.out
+    assert "of the file" not in ran.out
+
+
+def test_few_tokens_deserve_a_word(fabric):
+    assert "15T is 15e12 of them" in fabric("run", *small("run.tokens=15")).out
+
+
+def test_what_is_counted_of_the_assumptions_is_said(fabric):
+    count = len(fabric("run", *SMALL, "--format", "json").json["assumptions"])
+    assert f"all {count} with `--format json`" in fabric("run", *SMALL).out
 
 
 def test_a_fault_in_a_case_names_the_case(refused):

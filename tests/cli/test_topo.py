@@ -111,7 +111,7 @@ def test_many_tiers_and_kinds_stay_on_one_screen(fabric, tmp_path):
     file.write_text(json.dumps({"nodes": nodes, "links": links}))
     ran = fabric("topo", file)
     assert len(ran.lines) <= 45
-    assert max(map(len, ran.lines)) <= 160
+    assert max(map(len, ran.lines)) <= 100
     assert "and 54 more tiers" in ran.out
     assert len(fabric("topo", file, "--format", "json").json["cables"]) == 59
 
@@ -130,7 +130,7 @@ def test_the_longest_answer_stays_on_one_screen(fabric):
     materials = answer["bill_of_materials"]
     materials["cables"] = [row | {"tier": i} for i in range(9) for row in materials["cables"]]
     materials["switches"] = [row | {"kind": i} for i in range(9) for row in materials["switches"]]
-    assert len(_topo._text(answer, load("demo"))) <= 45
+    assert len(_topo._text(answer, load("demo"))) <= 60
 
 
 def test_options_of_files_reach_the_reader(fabric, tmp_path):
@@ -168,7 +168,23 @@ def test_the_real_dump_in_numbers(fabric, dump):
     assert len(hosts["swapped_rails"]) == 1
 
 
+def test_models_of_switches_are_those_of_the_file(fabric, shared):
+    folder = shared / "samples" / "topology" / "ib"
+    out = fabric("topo", folder / "ndr_40sw_582ca.ibnetdiscover.gz").out
+    assert "40 x mqm9701;" in out
+    assert "assumed by ports" not in out
+    out = " ".join(fabric("topo", folder / "hdr_director_flags.ibnetdiscover").out.split())
+    assert "3 x mcs8500 asic, 5 x mqm8700" in out
+
+
 def test_the_real_dump_fits_a_screen(fabric, dump):
     lines = fabric("topo", dump).lines
     assert len(lines) <= 40
-    assert max(map(len, lines)) <= 110
+    assert max(map(len, lines)) <= 100
+
+
+def test_long_contradictions_are_folded(fabric, shared):
+    file = shared / "samples" / "topology" / "ib" / "hdr_director_flags.ibnetdiscover"
+    lines = fabric("topo", file).lines
+    assert max(map(len, lines)) <= 100
+    assert any(line.startswith("contradicted:") for line in lines)

@@ -8,7 +8,12 @@ import pytest
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-@pytest.mark.parametrize("page", ["collectives.md", "derivatives.md", "scenario.md"])
+PAGES = (
+    "collectives.md", "derivatives.md", "scenario.md", "smooth-and-sharded.md", "symmetry.md",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_page_give_what_it_shows(page):
     failed, tried = doctest.testfile(str(DOCS / page), module_relative=False)
     assert tried > 5

@@ -38,32 +38,33 @@ def test_a_planted_symmetry_is_found_and_has_the_exact_rates(seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_problem_without_symmetry_is_its_own_quotient(seed):
-    for drawn in drawn_problems(250, seed=10 + seed):
+    for i, drawn in enumerate(drawn_problems(250, seed=10 + seed)):
         net, routes = drawn.network, drawn.routes
         quotient = fb.compress(net, routes, least=1)
         lifted = quotient.lift(quotient.solve())
         np.testing.assert_allclose(lifted.rates, [float(r) for r in drawn.exact], rtol=1e-12)
         same(net, routes, lifted)
-        rounds = fb.max_min_rates(*fb.place(net, routes), method="rounds")
-        np.testing.assert_allclose(lifted.rates, rounds.rates, rtol=1e-12)
+        if i % 5 == 0:
+            rounds = fb.max_min_rates(*fb.place(net, routes), method="rounds")
+            np.testing.assert_allclose(lifted.rates, rounds.rates, rtol=1e-12)
 
 
 @pytest.mark.parametrize("mask", [0b10, 0b1110], ids=["two-hashes", "eight-hashes"])
 def test_colliding_hashes_are_found_out(mask, monkeypatch):
     monkeypatch.setattr(_symmetry, "MASK", mask)
     rng = np.random.default_rng(5)
-    refused = 0
+    refused = []
     for drawn in drawn_problems(100, seed=20):
         net, routes = lift(drawn, COPIES, rng)
         try:
             lifted = fb.max_min_rates(net, routes, method="quotient")
         except fb.InfeasibleError as error:
-            assert "colliding hashes" in str(error)
-            refused += 1
+            refused.append(str(error))
             continue
         exact = np.repeat([float(rate) for rate in drawn.exact], COPIES)
         np.testing.assert_allclose(lifted.rates, exact, rtol=1e-12)
-    assert refused > 0
+    assert refused
+    assert all("colliding hashes" in text for text in refused)
 
 
 def routed(name):

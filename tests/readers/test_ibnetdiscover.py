@@ -474,3 +474,10 @@ def test_a_port_with_two_live_cables_is_not_written(tmp_path):
     twice = Network(network.capacity, labels=dataclasses.replace(labels, src_port=ports))
     with pytest.raises(ModelError, match=r"2 ports hold two live cables: 'leaf-1\[33\]'"):
         readers.write_ibnetdiscover(twice, tmp_path / "twice")
+
+
+def test_a_managed_switch_says_its_model(shared):
+    folder = shared / "samples" / "topology" / "ib"
+    models = lambda name: set(readers.read(folder / name).network.labels.tags["model"].tolist())
+    assert models("ndr_40sw_582ca.ibnetdiscover.gz") == {"", "MQM9701"}
+    assert models("hdr_director_flags.ibnetdiscover") == {"", "MCS8500 ASIC", "MQM8700"}

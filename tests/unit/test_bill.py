@@ -1,5 +1,7 @@
 """What `topologies.bill` promises, one test per promise."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ import fabric as fb
 from fabric import hardware
 from fabric.topologies import Item, attach_servers, bill, build, cluster
 
-PRICES = {"currency": "EUR", "qm9700": 10.0, "cable 400Gb/s": 2, "transceiver 400Gb/s": 3.0,
+PRICES = {"currency": "EUR", "qm9700": 10.0, "cable 400Gb/s": 2, "transceiver 2x400Gb/s": 3.0,
           "dgx-h100": 1000.0}  # fmt: skip
 
 
@@ -26,8 +28,33 @@ def test_a_superpod_is_bought_as_its_table_says(nodes, leaf, spine, up):
         ("switch", "spine", "qm9700"): spine,
         ("cable", "host", "cable 400Gb/s"): 8 * nodes,
         ("cable", "leaf-spine", "cable 400Gb/s"): up,
-        ("transceiver", "", "transceiver 400Gb/s"): 2 * (8 * nodes + up),
+        # Twin-port modules: a leaf with an odd number of cables has a port to spare.
+        ("transceiver", "server", "transceiver 2x400Gb/s"): 4 * nodes,
+        ("transceiver", "switch", "transceiver 2x400Gb/s"): 4 * (nodes + 1) + up,
     }
+    assert any("2 ports of a qm9700 in one transceiver" in said for said in found.assumed)
+    assert any("NICs of a dgx-h100 in one transceiver" in said for said in found.assumed)
+
+
+def test_modules_of_one_port_and_of_planes_are_counted_by_their_ports():
+    # 20 servers of 8 cables, and as many up from 8 leaves.
+    hdr = bill(cluster("dgx-a100", nodes=20))
+    assert (hdr.count("transceiver", "server"), hdr.count("transceiver", "switch")) == (160, 480)
+    # 512 cables of two links in each layer: a module holds both at either end.
+    planes = bill(cluster("dgx-b300-spectrumx", su=1))
+    assert planes.count("transceiver", "server") == 512
+    assert planes.count("transceiver", "switch") == 512 + 2 * 512
+    assert bill(build("single_switch:hosts=4")).count("transceiver", "server") == 4
+
+
+def test_the_model_of_a_switch_is_that_of_its_tag():
+    net = build("leaf_spine:leaves=2,spines=1,hosts_per_leaf=2")
+    model = np.where(net.labels.is_kind("spine"), "MQM9701", "")
+    labels = replace(net.labels, tags={**net.labels.tags, "model": model})
+    found = bill(fb.Network(net.capacity, net.latency, net.alive, labels=labels))
+    said = {i.where: (i.model, i.assumed) for i in found.network if i.part == "switch"}
+    assert said == {"spine": ("mqm9701", False), "leaf": ("qm9700", True)}
+    assert "switch models by number and speed of ports" in found.assumed
 
 
 def test_the_cables_to_the_fabric_manager_are_counted_on_demand():
@@ -90,16 +117,18 @@ def test_failed_parts_were_bought_too():
 
 def test_a_total_is_the_sum_of_the_priced_lines():
     found = bill(cluster("dgx-h100", nodes=31), PRICES)
-    cables = 248 + 256
-    assert found.total == 12 * 10 + cables * 2 + 2 * cables * 3 + 31 * 1000
+    cables, modules = 248 + 256, 124 + 128 + 256
+    assert found.total == 12 * 10 + cables * 2 + modules * 3 + 31 * 1000
     assert (found.currency, found.unpriced, found.unused) == ("EUR", (), ())
 
 
 def test_missing_and_superfluous_prices_are_named():
-    found = bill(cluster("dgx-h100", nodes=31), {"currency": "EUR", "qm9700": 1, "qm8790": 2})
+    found = bill(cluster("dgx-h100", nodes=31), {"currency": "EUR", "qm9700": 1, "qm8790": 2,
+                                                   "h100-sxm": 3})  # fmt: skip
     assert found.total == 12
-    assert found.unpriced == ("cable 400Gb/s", "transceiver 400Gb/s", "dgx-h100")
+    assert found.unpriced == ("cable 400Gb/s", "transceiver 2x400Gb/s", "dgx-h100")
     assert found.unused == ("qm8790",)
+    assert found.within == ("h100-sxm",)
 
 
 def test_without_prices_nothing_is_priced():

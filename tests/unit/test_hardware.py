@@ -244,7 +244,7 @@ def test_aliases_lead_to_the_same_record():
 @pytest.mark.parametrize(("kind", "wrong", "near"), [
     ("gpus", "h10", "h100-sxm"), ("gpus", "H200-SXM", "h200-sxm"),
     ("servers", "dgx-h1000", "dgx-h100"),
-    ("nics", "cx9", "cx"), ("switches", "qm9701", "qm9700"),
+    ("nics", "cx9", "cx"), ("switches", "qm9702", "qm9700"),
     ("profiles", "megatron-h100", "megatron-a"),
 ])  # fmt: skip
 def test_an_unknown_name_is_answered_with_the_nearest(kind, wrong, near):

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 import fabric as fb
 from experiments.bench.symmetric import Rails
-from fabric.solvers import _symmetry
+from fabric.solvers import _quotient_batch, _symmetry
 
 RAILS = Rails(servers=64, rails=2, servers_per_leaf=8, servers_per_group=16)
 
@@ -228,6 +228,20 @@ def test_a_network_that_splits_classes_is_named_with_the_remedy():
         quotient.solve(rails([RAILS.up(0, 3)])[0])
 
 
+def test_any_link_of_a_class_stands_for_all_of_them():
+    net, routes = rails()
+    quotient = fb.compress(net, routes)
+    np.testing.assert_array_equal(quotient.link_class[quotient.first_link], [0, 1, 2])
+    np.testing.assert_array_equal(quotient.flow_class[quotient.first_flow], [0, 1])
+    for first in quotient.first_link:
+        others = np.flatnonzero(quotient.link_class == quotient.link_class[first])
+        after = []
+        for link in (first, others[len(others) // 2], others[-1]):
+            failed = net.with_alive(np.arange(net.n_links) != link)
+            after.append(np.sort(quotient.refine(failed).solve().rates))
+        np.testing.assert_allclose(after[1:], after[:1] * 2, rtol=1e-12)
+
+
 def test_class_derivatives_are_those_along_equal_changes_of_all_links_of_a_class():
     net, routes = rails([RAILS.up(0, 3)])
     quotient = fb.compress(net, routes)
@@ -314,13 +328,17 @@ def test_what_looks_at_values_is_refused_by_name_under_tracing():
         jax.jit(solve)(capacity)
     with pytest.raises(NotImplementedError, match=r"`compress` looks at values"):
         jax.jit(compress)(capacity)
+    with pytest.raises(NotImplementedError, match=r"`quotient.solve\(capacity\)`"):
+        jax.jit(lambda c: quotient.solve(net.with_capacity(c)).rates)(capacity)
     with pytest.raises(NotImplementedError, match=r"`quotient.to_flows"):
         jax.jit(lift)(jnp.array([6.0, 5.0]))
 
 
 def test_paths_placed_by_hash_are_given_up_with_the_ratio():
     net, routes = rails(hashed=True)
-    with pytest.raises(fb.InfeasibleError, match=r"flows per class, where `least=2`.*method=\"auto"):
+    with pytest.raises(
+        fb.InfeasibleError, match=r"flows per class, where `least=2`.*method=\"auto"
+    ):
         fb.compress(net, routes)
     assert fb.compress(net, routes, least=1).n_flow_classes > routes.n_flows / 2
     with pytest.raises(fb.InfeasibleError, match=r"flows per class, where `least=2`"):
@@ -351,8 +369,22 @@ def test_long_chains_are_given_up_after_so_much_work(monkeypatch):
         (lambda q: q.solve(fb.Network([1.0])), r"network with 1 links"),
         (lambda q: fb.compress(*star(), least=0.5), r"`compress\(least=0.5\)`"),
         (lambda q: fb.compress(*star(), sizes=[1.0]), r"`compress\(sizes=...\)` has shape"),
+        (lambda q: fb.compress(*star(), sizes=[1.0, -1.0, 1.0]), r"`sizes=...` needs a size"),
     ],
-    ids=range(11),
+    ids=[
+        "too few capacities",
+        "a negative capacity",
+        "no batch",
+        "uneven batch",
+        "a wide batch",
+        "NaN in a batch",
+        "a short gradient",
+        "another solution",
+        "another network",
+        "least",
+        "too few sizes",
+        "a negative size",
+    ],
 )
 def test_wrong_input_is_named(call, text):
     with pytest.raises(fb.ModelError, match=text):
@@ -360,8 +392,6 @@ def test_wrong_input_is_named(call, text):
 
 
 def test_too_many_classes_for_a_batch_are_refused_with_the_count(monkeypatch):
-    from fabric.solvers import _quotient
-
-    monkeypatch.setattr(_quotient, "MOST_DENSE", 1)
+    monkeypatch.setattr(_quotient_batch, "MOST_DENSE", 1)
     with pytest.raises(fb.InfeasibleError, match="1 flow and 2 link classes"):
         fb.compress(*star()).solve_many([[1.0, 2.0]])

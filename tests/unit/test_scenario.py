@@ -41,9 +41,9 @@ def file(tmp_path):
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     folder = tmp_path / "home"
-    folder.mkdir()
+    (folder / "scenarios").mkdir(parents=True)
     monkeypatch.setenv("FABRIC_HOME", str(folder))
-    return folder
+    return folder / "scenarios"
 
 
 def refused(file, *said, **keys):
@@ -197,7 +197,8 @@ def test_all_faults_are_said_at_once_with_places_and_nearest_names(file):
         ({"run": None}, "`run` (job.yaml:7) needs keys and values, but got nothing."),
         ({"cases": [{"name": "x", "set": {"run.sed": 1}}]}, "'x': `run` has no key `sed`"),
         ({"cases": [{"name": "x", "set": {}, "against": "y"}]}, "there is no case 'y'"),
-        ({"cases": [{"name": "base", "set": {}}]}, "the name of several cases"),
+        ({"cases": [{"name": "base", "set": {}}]}, "'base' is reserved"),
+        ({"cases": [{"name": "x", "set": {}, "form": 1}]}, "Known: 'name', 'set' and 'against'."),
     ],
 )  # fmt: skip
 def test_a_fault_says_what_is_wrong_and_where(file, keys, said):

@@ -17,7 +17,10 @@ KINDS = ("gpu", "nvswitch", "pcie-switch", "socket", "nic")
 
 def with_servers(name, servers=3, **options):
     server = hardware.server(name)
-    fabric = fb.topologies.rail_optimized(servers, rails=server.n_nics, radix=2 * server.n_nics + 4)
+    nic = hardware.nic(server.nic)
+    fabric = fb.topologies.rail_optimized(
+        servers, rails=server.n_nics, radix=2 * server.n_nics + 4, capacity=nic.rate.value
+    )
     return attach_servers(fabric, server, fabric.hosts.reshape(servers, -1), **options)
 
 
@@ -83,9 +86,9 @@ def test_nvlink_is_as_published(shared, row):
         "b200_8gpu_node": "dgx-b200", "gb200_nvl72": "gb200-nvl72",
     }  # fmt: skip
     server = hardware.server(names[row])
-    net = attach_servers(
-        fb.topologies.single_switch(server.n_nics), server, np.arange(server.n_nics)[None]
-    )
+    rate = hardware.nic(server.nic).rate.value
+    one = fb.topologies.single_switch(server.n_nics, capacity=rate)
+    net = attach_servers(one, server, np.arange(server.n_nics)[None])
     labels, capacity = net.labels, np.asarray(net.capacity)
     up = labels.is_tier("nvlink") & labels.is_kind("gpu")[labels.src]
     egress = np.bincount(labels.src[up], capacity[up])
@@ -229,7 +232,8 @@ def test_everything_inside_a_server_hangs_together():
 
 def test_facts_are_in_about_and_survive_changes():
     net = with_servers("dgx-h100")
-    facts = {"server": "dgx-h100", "gpu": "h100-sxm", "nic": "cx7", "gpudirect": "yes"}
+    facts = {"server": "dgx-h100", "gpu": "h100-sxm", "nic": "cx7", "gpudirect": "yes",
+             "ports_per_module": "2"}  # fmt: skip
     assert net.labels.about == facts
     assert net.with_capacity(net.capacity).labels.about == facts
     assert net.without(nodes=["spine0"]).labels.about == facts
@@ -250,6 +254,40 @@ def test_wrong_nics_are_named(nics, options, said):
     fabric = fb.topologies.rail_optimized(servers=2, radix=16)
     with pytest.raises(fb.ModelError, match=said):
         attach_servers(fabric, hardware.server("dgx-h100"), [list(row) for row in nics], **options)
+
+
+def test_cables_faster_than_the_nic_are_refused_with_both_numbers():
+    fabric = fb.topologies.rail_optimized(2, radix=32, capacity="400Gb/s")
+    nics, server = fabric.hosts.reshape(2, 8), hardware.server("dgx-a100")
+    with pytest.raises(fb.ModelError) as error:
+        attach_servers(fabric, server, nics)
+    for said in ("16 NICs carry up to 400Gb/s", "'cx6' of a 'dgx-a100' has 200Gb/s", "'cx7'"):
+        assert said in str(error.value)
+    other = attach_servers(fabric, server, nics, nic=hardware.nic("cx7"))
+    assert other.labels.about["nic"] == "cx7"
+    assert "nic_cables" not in other.labels.about
+
+
+def test_cables_slower_than_the_nic_are_said():
+    fabric = fb.topologies.rail_optimized(2, radix=32, capacity="200Gb/s")
+    net = attach_servers(fabric, hardware.server("dgx-h100"), fabric.hosts.reshape(2, 8))
+    assert net.labels.about["nic_cables"] == "200Gb/s"
+
+
+def test_a_nic_with_a_cable_in_each_of_two_planes_has_one_port_for_both():
+    net = fb.topologies.cluster("dgx-b300-spectrumx", su=1)
+    assert "nic_cables" not in net.labels.about
+
+
+def test_a_nic_that_the_catalogue_lacks_has_to_be_given():
+    fabric = fb.topologies.rail_optimized(2, radix=32)
+    server = dataclasses.replace(hardware.server("dgx-h100"), nic="mine")
+    nics = fabric.hosts.reshape(2, 8)
+    with pytest.raises(fb.ModelError, match=r"Give `nic`, such as `hardware.nic\('mine'"):
+        attach_servers(fabric, server, nics)
+    assert (
+        attach_servers(fabric, server, nics, nic=hardware.nic("cx7")).labels.about["nic"] == "cx7"
+    )
 
 
 def test_a_fabric_that_has_servers_takes_no_more():
