@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INPUTS := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-smoke experiments-smoke wheel constraints clean
+.PHONY: help demo test lint bench bench-gpu bench-smoke experiments-smoke wheel constraints clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -27,6 +27,9 @@ lint: $(VENV)/.dev ## Check format, style, types and floors
 
 bench: $(VENV)/.demo ## Measure speed and memory: JSON lines on stdout, a table on stderr
 	@$(BIN)/python -m experiments.bench --table
+
+bench-gpu: ## Check and time the solver on an accelerator, with whatever python3 has JAX on it
+	@python3 -m experiments.bench.gpu
 
 bench-smoke: $(VENV)/.demo ## Run every measurement once at its smallest size, without timing
 	@$(BIN)/python -m experiments.bench --smoke
