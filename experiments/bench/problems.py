@@ -65,7 +65,11 @@ def work_of(cell: Cell) -> Work:
             return _one_sided(net, fresh())
         if cell.phase == "batch":
             return _batch(net, fresh())
+        if cell.phase == "surrogate":
+            return _surrogate(net, fresh())
         return _solving(net, fresh, cell.phase, cell.method)
+    if cell.problem == "quotient":
+        return _quotients(int(cell.size.removeprefix("b")))
     if cell.problem == "superpod":
         return _stepping(int(cell.size.removeprefix("n")), cell.phase)
     if cell.phase == "build":
@@ -76,7 +80,7 @@ def work_of(cell: Cell) -> Work:
     route = functools.partial(_route, net, flows, rule)
     if phase == "route":
         return Work(lambda: None, lambda _: timed(route), _route_facts)
-    return _solving(net, route, phase, "compiled")
+    return _solving(net, route, phase, cell.method or "compiled")
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -195,6 +199,26 @@ def _compressing(servers: int) -> Work:
     return Work(fresh, run, facts)
 
 
+def _quotients(batch: int) -> Work:
+    """Time a batch of capacity vectors on a quotient of 24 flow and 32 link classes."""
+    rng = np.random.default_rng(0)
+    links, flows = 32, 24
+    paths = [rng.choice(links, 4, replace=False).tolist() for _ in range(flows)]
+    net = fb.Network(rng.uniform(1, 100, links))
+    quotient = fb.compress(net, fb.Routes.from_paths(paths, n_links=links), least=1)
+    capacity = jax.numpy.asarray(rng.uniform(1, 100, (batch, quotient.n_link_classes)))
+    run = lambda: jax.block_until_ready(quotient.solve_many(capacity))
+    facts = {"flow_classes": quotient.n_flow_classes, "link_classes": quotient.n_link_classes}
+    return Work(lambda: None, lambda _: timed(run), lambda _: {"batch": batch, **facts})
+
+
+def _surrogate(net: fb.Network, routes: fb.Routes) -> Work:
+    """Time the smooth surrogate at alpha 8, to a residual of 1e-9."""
+    run = lambda: fb.alpha_fair_rates(net, routes, 8.0)
+    facts = lambda solution: {"residual": float(solution.residual), "steps": int(solution.steps)}
+    return Work(lambda: None, lambda _: timed(lambda: jax.block_until_ready(run())), facts)
+
+
 def _fat_tree(cell: Cell) -> fb.Network:
     ratio = OVERSUBSCRIPTION.get(cell.problem, 1)
     return fb.topologies.fat_tree(k=int(cell.size.removeprefix("k")), oversubscription=ratio)
@@ -224,6 +248,11 @@ def _stepping(servers: int, phase: str) -> Work:
     build = lambda: fb.topologies.cluster("dgx-h100", nodes=servers)
     if phase == "build":
         return Work(lambda: None, lambda _: timed(build), _net_facts)
+    if phase.startswith("route-"):
+        net = build()
+        flows = fb.traffic.uniform_random(net.hosts, PAIRS if servers > SMALL else 2_000, seed=0)
+        route = functools.partial(_route, net, flows, phase.removeprefix("route-"))
+        return Work(lambda: None, lambda _: timed(route), _route_facts)
     if phase == "cold":
         return Work(lambda: None, lambda _: _cold(servers), lambda _: {})
     net, model, layout = build(), fb.Model.listed(STEP_MODEL), step_layout(servers)
@@ -239,6 +268,7 @@ def _stepping(servers: int, phase: str) -> Work:
     )
 
 
+PAIRS, SMALL = 1_000_000, 64
 STEP_MODEL = "llama-3.1-70b"
 
 

@@ -68,6 +68,9 @@ def _permutations() -> Iterator[Spec]:
     yield Spec("permutation", "one-sided", "ft-1k", {"ft-10k": None})
     yield Spec("permutation", "batch", "ft-1k", {"ft-10k": 64 / 600}, "compiled")
     yield Spec("rails", "compress", "n64", {"n8192": 0.8})
+    # A batch of 10,000 capacity vectors of a quotient of 24 flow and 32 link classes.
+    yield Spec("quotient", "batch", "b64", {"b10000": 10_000 / 300_000})
+    yield Spec("permutation", "surrogate", "ft-1k", {"ls-10k": None})
 
 
 def _references() -> Iterator[Spec]:
@@ -118,6 +121,7 @@ def _random_pairs() -> Iterator[Spec]:
     for problem, phases in targets.items():
         for phase, target in phases.items():
             yield Spec(problem, phase, "k8", {"k64": target})
+    yield Spec("fat-tree", "solve-ecmp", "k8", {"k64": 3.0}, "rounds")
 
 
 def _steps() -> Iterator[Spec]:
@@ -126,6 +130,9 @@ def _steps() -> Iterator[Spec]:
         "build": {"n127": None, "n512": None, "n2048": None},
         "step": {"n127": 1.0, "n512": None, "n2048": None},
         "cold": {"n127": 10.0},
+        # A million random pairs of GPUs, through their servers.
+        "route-ecmp": {"n2048": 2.0},
+        "route-spray": {"n2048": 2.0},
     }
     for phase, sizes in targets.items():
         yield Spec("superpod", phase, "n8", sizes)
