@@ -75,6 +75,16 @@ def quoted(item: object) -> str:
     return f"'{text}'"
 
 
+def path_in_quotes(path: object) -> str:
+    """Return a path in quotes, on one line and never cut.
+
+    Examples:
+        >>> len(path_in_quotes("x" * 3000))
+        3002
+    """
+    return f"'{printable(str(path))}'"
+
+
 def printable(text: str) -> str:
     r"""Return a text with its control characters and ends of line escaped.
 

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fabric._errors import ModelError, nearest, printable, quoted, raise_faults
+from fabric._errors import ModelError, nearest, path_in_quotes, quoted, raise_faults
 from fabric.hardware._entry import Entry
 from fabric.hardware._home import home
 
@@ -90,7 +90,7 @@ def _checked(folder: str | os.PathLike[str]) -> Path:
     path = Path(folder)
     if not path.is_dir():
         message = (
-            f"The hardware folder {quoted(path)} is no folder. Set `folder` or the environment "
+            f"The hardware folder {path_in_quotes(path)} is no folder. Set `folder` or the environment "
             f"variable `{VARIABLE}` to one that holds files such as 'gpus.yaml'."
         )
         raise ModelError(message)
@@ -103,7 +103,7 @@ def _checked(folder: str | os.PathLike[str]) -> Path:
     stray += [f"profiles/{file.name}" for file in sorted((path / "profiles").glob("*.yml"))]
     raise_faults(
         [
-            f"{quoted(file)} in the hardware folder {quoted(path)} is none of its files. "
+            f"{path_in_quotes(file)} in the hardware folder {path_in_quotes(path)} is none of its files. "
             f"{nearest(file, known)} Profiles are 'profiles/NAME.yaml'."
             for file in stray
         ]
@@ -123,14 +123,14 @@ def _read(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, str]]:
     file = folder / f"{kind}.yaml"
     raw = _load(file) if file.exists() else {}
     if not isinstance(raw, dict) or not all(isinstance(name, str) for name in raw):
-        message = f"{quoted(file)} needs a mapping of names to entries."
+        message = f"{path_in_quotes(file)} needs a mapping of names to entries."
         raise ModelError(message)
     return raw, dict.fromkeys(raw, _called(file))
 
 
 def _called(file: Path) -> str:
     """Return what a file is called in a message."""
-    return f"the built-in {file.name}" if file.is_relative_to(_BUILTIN) else quoted(file)
+    return f"the built-in {file.name}" if file.is_relative_to(_BUILTIN) else path_in_quotes(file)
 
 
 def _load(file: Path) -> Any:
@@ -152,7 +152,7 @@ def _load(file: Path) -> Any:
         return yaml.load(file.read_text(encoding="utf-8"), Loader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, OSError) as error:
         what = printable(" ".join(str(error).split()))
-        message = f"{quoted(file)} cannot be read as YAML: {what}"
+        message = f"{path_in_quotes(file)} cannot be read as YAML: {what}"
         raise ModelError(message) from None
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fabric._errors import ModelError, printable, quoted, raise_faults
+from fabric._errors import ModelError, path_in_quotes, printable, quoted, raise_faults
 from fabric.scenario._capped import capped
 
 Spot = tuple[str | int, ...]
@@ -46,7 +46,7 @@ def read_document(path: str | os.PathLike[str]) -> Document:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-        message = f"The scenario {quoted(file)} cannot be read: {why}."
+        message = f"The scenario {path_in_quotes(file)} cannot be read: {why}."
         raise ModelError(message) from None
     return parse_document(text, file.name, file.absolute().parent)
 
