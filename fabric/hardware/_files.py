@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fabric._errors import ModelError, nearest, path_in_quotes, quoted, raise_faults
+from fabric._errors import ModelError, nearest, path_in_quotes, printable, quoted, raise_faults
 from fabric.hardware._entry import Entry
 from fabric.hardware._home import home
 
@@ -90,8 +90,8 @@ def _checked(folder: str | os.PathLike[str]) -> Path:
     path = Path(folder)
     if not path.is_dir():
         message = (
-            f"The hardware folder {path_in_quotes(path)} is no folder. Set `folder` or the environment "
-            f"variable `{VARIABLE}` to one that holds files such as 'gpus.yaml'."
+            f"The hardware folder {path_in_quotes(path)} is no folder. Set `folder` or the "
+            f"environment variable `{VARIABLE}` to one that holds files such as 'gpus.yaml'."
         )
         raise ModelError(message)
     known = [f"{kind}.yaml" for kind in KINDS if kind != "profiles"]
@@ -103,7 +103,8 @@ def _checked(folder: str | os.PathLike[str]) -> Path:
     stray += [f"profiles/{file.name}" for file in sorted((path / "profiles").glob("*.yml"))]
     raise_faults(
         [
-            f"{path_in_quotes(file)} in the hardware folder {path_in_quotes(path)} is none of its files. "
+            f"{path_in_quotes(file)} in the hardware folder {path_in_quotes(path)} is none of its "
+            "files. "
             f"{nearest(file, known)} Profiles are 'profiles/NAME.yaml'."
             for file in stray
         ]
