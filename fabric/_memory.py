@@ -1,6 +1,7 @@
 """Memory asked for before it is taken: what is free, and a refusal that says how much too much."""
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from fabric._errors import InfeasibleError
@@ -9,7 +10,7 @@ from fabric._units import format_size
 UNASKED = 2**28
 """Bytes below which nobody asks: looking up what is free would take longer than the work."""
 
-_CGROUP = Path("/sys/fs/cgroup")
+_CGROUP, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def available() -> float:
@@ -25,9 +26,7 @@ def available() -> float:
         for line in information.read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 free = 1024.0 * int(line.split()[1])
-    limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
-    if limit is not None and used is not None:
-        free = min(free, limit - used + _cached())
+    free = min([free, *_left_in_groups()])
     with contextlib.suppress(ImportError):  # there is no such module on Windows
         import resource
 
@@ -63,12 +62,33 @@ def afford(what: str, needed: float, instead: str) -> None:
         raise InfeasibleError(message)
 
 
-def _cached() -> int:
-    """Return the bytes that count as used but are only files read long ago, given up when asked."""
+def _left_in_groups() -> Iterator[float]:
+    """Yield what the limit of each control group around this process leaves, version 1 or 2."""
+    try:
+        groups = [line.split(":", 2) for line in _OWN.read_text().split()]
+    except OSError:
+        return
+    for group in groups:
+        if len(group) < 3 or group[1] not in ("", "memory"):
+            continue
+        root = _CGROUP / "memory" if group[1] else _CGROUP
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if group[1] else (
+            "memory.max", "memory.current",
+        )  # fmt: skip
+        here = root / group[2].strip("/")
+        for folder in [here, *here.parents]:
+            limit, used = (_number(folder / name) for name in names)
+            if limit is not None and used is not None:
+                yield limit - used + _cached(folder)
+            if folder == root:
+                break
+
+
+def _cached(folder: Path) -> int:
+    """Return bytes that count as used but are only files read before, given up when asked."""
     with contextlib.suppress(OSError):
-        for line in (_CGROUP / "memory.stat").read_text().splitlines():
-            if line.startswith("inactive_file "):
-                return int(line.split()[1])
+        rows = dict(line.split()[:2] for line in (folder / "memory.stat").read_text().splitlines())
+        return int(rows.get("inactive_file", 0)) + int(rows.get("active_file", 0))
     return 0
 
 
