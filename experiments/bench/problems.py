@@ -153,7 +153,7 @@ N_SCENARIOS = 64
 
 
 def _batch(net: fb.Network, routes: fb.Routes) -> Work:
-    """Time many capacity vectors on one set of routes: `vmap` under `jit`, as a caller writes it."""
+    """Time many capacity vectors on the same routes by `jit` of `vmap`, as a caller writes it."""
     jitter = np.random.default_rng(0).uniform(0.5, 1.5, (N_SCENARIOS, net.n_links))
     capacities = jax.numpy.asarray(jitter * np.asarray(net.capacity))
     rates = lambda c: fb.max_min_rates(net.with_capacity(c), routes, throw=False).rates
