@@ -5,6 +5,8 @@ each problem fills; the batch comes first, so that a round is two products of a 
 small one. On problems of a few dozen links and flows this beats rounds that look at each entry.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -18,6 +20,10 @@ def dense_rounds(
 ) -> Float[Array, "batch flows"]:
     """Return the rates of every problem; infinite where nothing stops a flow.
 
+    A problem with a negative or NaN capacity has NaN rates. Every round stops a flow of each
+    problem that has one left, so there are at most as many rounds as flows; what would be left
+    after that is NaN too.
+
     Args:
         capacity: (batch, links), byte/s, 0 or more.
         use: (links, flows), load on the link per unit rate of the flow.
@@ -28,26 +34,35 @@ def dense_rounds(
     growth = (use * weight).T
     crosses = (use > 0).astype(capacity.dtype)
     cap_level = cap / weight
+    good = jnp.all(capacity >= 0, axis=1, keepdims=True)
+    # Accelerators would round factors to fewer bits.
+    product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
 
     def fill(state: tuple[Array, ...]) -> tuple[Array, ...]:
-        level, live, now, left = state
-        speed = live @ growth
+        level, live, now, left, rounds = state
+        speed = product(live, growth)
         share = now + jnp.where(speed > 0, left / jnp.where(speed > 0, speed, 1), infinite)
-        lowest_cap = jnp.min(jnp.where(live > 0, cap_level, infinite), axis=1, keepdims=True)
+        lowest_cap = jnp.min(
+            jnp.where(live > 0, cap_level, infinite), axis=1, keepdims=True, initial=jnp.inf
+        )
         then = jnp.minimum(jnp.min(share, axis=1, keepdims=True, initial=jnp.inf), lowest_cap)
         full = (share <= then).astype(capacity.dtype)
-        stopped = (full @ crosses > 0) | (cap_level <= then) | jnp.isinf(then)
+        stopped = (product(full, crosses) > 0) | (cap_level <= then) | jnp.isinf(then)
         level = jnp.where((live > 0) & stopped, then, level)
         step = jnp.where(jnp.isinf(then), 0, then - now)
         left = jnp.maximum(left - step * speed, 0)
-        return level, jnp.where(stopped, 0, live), now + step, left
+        return level, jnp.where(stopped, 0, live), now + step, left, rounds + 1
 
+    shape = (len(capacity), len(weight))
     start = (
-        jnp.full((len(capacity), len(weight)), infinite), jnp.ones((len(capacity), len(weight)),
-        capacity.dtype), jnp.zeros((len(capacity), 1), capacity.dtype), capacity,
+        jnp.full(shape, infinite), jnp.broadcast_to(good, shape).astype(capacity.dtype),
+        jnp.zeros((len(capacity), 1), capacity.dtype), jnp.where(good, capacity, 0),
+        jnp.asarray(0),
     )  # fmt: skip
-    level = jax.lax.while_loop(lambda state: jnp.any(state[1] > 0), fill, start)[0]
-    return jnp.where(jnp.isinf(level), infinite, weight * level)
+    unfinished = lambda state: jnp.any(state[1] > 0) & (state[4] < len(weight))
+    level, live, *_ = jax.lax.while_loop(unfinished, fill, start)
+    rates = jnp.where(jnp.isinf(level), infinite, weight * level)
+    return jnp.where(good & (live == 0), rates, jnp.nan)
 
 
 def in_pieces(

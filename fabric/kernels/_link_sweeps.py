@@ -128,7 +128,8 @@ def classify(
 def saturate(capacity, member_ptr, member_link, class_link, full, load, near):
     """Return (saturated, gap): which links of all classes are full, and the least that others lack.
 
-    Others are those that fill together with a smaller link. They are its rivals.
+    Others are those that fill together with a smaller link. They are its rivals, except on links
+    that no flow uses: these are not full, and carry nothing.
     """
     saturated = np.zeros(len(capacity), np.bool_)
     least = 1.0
@@ -139,7 +140,8 @@ def saturate(capacity, member_ptr, member_link, class_link, full, load, near):
                 saturated[l] = full[c]
             else:
                 saturated[l] = full[c] and load[c] >= capacity[l] * (1.0 - near)
-                least = min(least, gap(capacity[l], load[c]))
+                if full[c] or load[c] > 0.0:
+                    least = min(least, gap(capacity[l], load[c]))
     return saturated, max(least, 0.0)
 
 

@@ -89,9 +89,10 @@ def table_rounds(
     entries = _entries(tables, problem)
     link_at = _starts(tables.flow)
     weight = jnp.asarray(1, kind) if problem.weight is None else problem.weight
+    most = lambda counts: jnp.max(counts, initial=0)  # of an empty batch too
 
     def step(now: TableFilling) -> TableFilling:
-        going = jnp.max(now.live) > goal
+        going = most(now.live) > goal
         shares = []
         for table, m, at in zip(tables.flow, entries, link_at, strict=True):
             growth, used, used_low = _live_and_frozen(_get(now.rate, table), m)
@@ -133,7 +134,7 @@ def table_rounds(
         live=_count(level),
         rounds=jnp.zeros(shape, jnp.int32),
     )
-    going = lambda now: (jnp.max(now.live) > goal) & (jnp.max(now.rounds) < max_rounds)
+    going = lambda now: (most(now.live) > goal) & (most(now.rounds) < max_rounds)
     return jax.lax.while_loop(going, step, start)
 
 

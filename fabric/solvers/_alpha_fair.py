@@ -1,8 +1,8 @@
 """`alpha_fair_rates`: the smooth stand-in of max-min rates, for optimisers to steer by."""
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -102,8 +102,8 @@ def alpha_fair_rates(
         which links are `priced`, the `residual`, the `steps` and a `result` code.
 
     Raises:
-        ModelError: If `network` and `routes` count links differently, or a value is out of range
-            (concrete inputs; all faults at once).
+        ModelError: If `network` and `routes` count links differently, `start` is no solution of so
+            many links and flows, or a value is out of range (concrete inputs; all faults at once).
         UnsolvedError: If `throw` and the solve did not converge. Inside a transformation it is
             the error of the JAX runtime, at run time, with the same text.
 
@@ -141,6 +141,7 @@ def alpha_fair_rates(
     if tol is None:
         tol = 1e-9 if kind == np.float64 else 1e-5
     faults = _number_faults("alpha", alpha) + _number_faults("tol", tol)
+    faults += _start_faults(start, routes)
     traced = is_traced(network, routes, weights, caps, alpha)
     if not is_traced(network, routes, weights, caps):
         faults += value_faults(network, routes, weights, caps, kind)
@@ -165,7 +166,7 @@ def alpha_fair_rates(
 def anneal(
     network: Network,
     routes: Routes,
-    alphas: Sequence[float] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0),
+    alphas: Iterable[float] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0),
     *,
     weights: PerFlow | None = None,
     caps: PerFlow | None = None,
@@ -186,7 +187,7 @@ def anneal(
         throw: Static. Raise unless each converged.
 
     Raises:
-        ModelError: If there is no alpha, or an input is out of range.
+        ModelError: If `alphas` is no sequence of at least one, or an input is out of range.
         UnsolvedError: If `throw` and a solve did not converge.
 
     Examples:
@@ -195,11 +196,8 @@ def anneal(
         >>> [round(float(s.rates[0]), 2) for s in anneal(net, routes, [1.0, 8.0, 64.0])]
         [3.33, 4.78, 4.97]
     """
-    if not len(alphas):
-        message = "`anneal(alphas=...)` needs at least one alpha, but got none."
-        raise ModelError(message)
     found: list[AlphaFairSolution] = []
-    for alpha in alphas:
+    for alpha in _several(alphas):
         found.append(
             alpha_fair_rates(
                 network, routes, alpha, weights=weights, caps=caps, tol=tol,
@@ -207,6 +205,42 @@ def anneal(
             )
         )  # fmt: skip
     return tuple(found)
+
+
+def _several(alphas: object) -> tuple[Any, ...]:
+    """Return the alphas, at least one; an iterable is run through once."""
+    got = quoted(alphas) if isinstance(alphas, str | bytes) else "none"
+    several: tuple[Any, ...] = ()
+    if got == "none":
+        try:
+            several = tuple(cast(Iterable[Any], alphas))
+        except TypeError:  # one number, or an array or tracer of no axis
+            got = quoted(alphas)
+    if several:
+        return several
+    message = (
+        "`anneal(alphas=...)` needs at least one alpha in a sequence, such as [1.0, 8.0], but got "
+        f"{got}."
+    )
+    raise ModelError(message)
+
+
+def _start_faults(start: object, routes: Routes) -> list[str]:
+    """Return a fault if a start is no solution of as many links and flows."""
+    if start is None:
+        return []
+    if not isinstance(start, AlphaFairSolution):
+        return [
+            "`alpha_fair_rates(start=...)` needs an `AlphaFairSolution`, as `alpha_fair_rates` "
+            f"returns it, but got {quoted(type(start).__name__)}."
+        ]
+    if start.share.shape == (routes.n_links,) and start.rates.shape == (routes.n_flows,):
+        return []
+    return [
+        "`alpha_fair_rates(start=...)` is the solution of another problem: it has share "
+        f"{start.share.shape} and rates {start.rates.shape}, but here are {routes.n_links:,} links "
+        f"and {routes.n_flows:,} flows."
+    ]
 
 
 def _number_faults(name: str, value: Any) -> list[str]:

@@ -132,11 +132,11 @@ def is_sparse(plan: CompiledPlan) -> bool:
 
 
 def how(routes: Routes) -> str:
-    """Return which kernel `fill` runs, in words."""
+    """Return which kernel `fill` runs and why, in words."""
     plan = compiled_plan(routes)
     if plan.wide:
-        return "heap over bundles"
-    return "local rounds, then heap" if is_sparse(plan) else "heap"
+        return "heap: wide bundles"
+    return "rounds, then heap" if is_sparse(plan) else "heap: dense"
 
 
 def structure(

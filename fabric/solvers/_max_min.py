@@ -61,13 +61,15 @@ def max_min_rates(
             "compiled": CPU kernels, local rounds for sparse problems, a heap for dense or deep
             ones. "auto": compiled where JAX runs on a CPU, rounds elsewhere and while tracing.
             "quotient": `compress`, then "compiled" on classes of flows, for symmetric problems;
-            host only. What was run is in the solution. Inside a transformation "compiled" needs
-            concrete routes and runs as a host callback; "auto" chooses when the program is lowered.
+            host only. What was run, and why, is in the solution, such as "auto: compiled on cpu
+            (heap: dense)". Inside a transformation "compiled" needs concrete routes and runs as a
+            host callback; "auto" chooses when the program is lowered.
         derivative: Static. At a tie rates are not differentiable and this says what to return.
             "select": the derivative of one side, the same for every method, chosen by a fixed
             priority of links. "mean" or `Mean(samples, sigma, seed)`: the average over slightly
             jittered capacities. For the exact one-sided derivative use `one_sided`.
-        max_rounds: Static, of "rounds" only. Default: the number of flows, which is always
+        max_rounds: Static, of "rounds" only: "compiled" and "quotient" ignore it, and so does
+            "auto" where it takes "compiled". Default: the number of flows, which is always
             enough, since every round stops at least one flow.
         throw: Static. Raise unless the solve converged. With `throw=False` the program holds no
             host callback and the caller reads `solution.result`; use that inside loops, under
@@ -121,15 +123,15 @@ def max_min_rates(
         chosen = _method_in_trace(method, routes)
         core = _core(chosen, routes, rounds)
         kind = canonical(np.dtype(network.capacity.dtype))
-        parts = _solve(core, tangents, *_cast(problem, kind), usage(routes, kind))
+        parts = solve_with(core, tangents, *_cast(problem, kind), usage(routes, kind))
         solution = RateSolution(*parts, method=chosen)
         if throw:
             return solution.result.error_if(solution, solution.result != RESULTS.converged)
         return solution
     kind = canonical(np.dtype(network.capacity.dtype))
     raise_faults(value_faults(network, routes, weights, caps, kind))
-    on_cpu = jax.default_backend() == "cpu"
-    chosen = ("compiled" if on_cpu else "rounds") if method == "auto" else method
+    device = jax.default_backend()
+    chosen = ("compiled" if device == "cpu" else "rounds") if method == "auto" else method
     # Inside somebody's jit a solve of which nothing is traced is a constant, not a part of it.
     with jax.ensure_compile_time_eval():
         if chosen == "compiled":
@@ -141,7 +143,8 @@ def max_min_rates(
         if throw and not bool(solution.result == RESULTS.converged):
             raise UnsolvedError(RESULTS[solution.result])
     if method == "auto":
-        solution = dataclasses.replace(solution, method=f"auto: {solution.method}")
+        ran = solution.method.replace(chosen, f"{chosen} on {device}", 1)
+        solution = dataclasses.replace(solution, method=f"auto: {ran}")
     return solution
 
 
@@ -320,7 +323,7 @@ def usage(routes: Routes, kind: np.dtype | None = None) -> Usage:
 
 @functools.cache
 def _jitted_rounds(n_bundles: int, max_rounds: int) -> Callable[..., tuple[Any, ...]]:
-    return jax.jit(functools.partial(_solve, Rounds(n_bundles, max_rounds), None))
+    return jax.jit(functools.partial(solve_with, Rounds(n_bundles, max_rounds), None))
 
 
 @functools.cache
@@ -328,7 +331,7 @@ def _jitted_evidence(n_bundles: int) -> Callable[..., tuple[Any, ...]]:
     return jax.jit(functools.partial(_evidence, Rounds(n_bundles, 0)))
 
 
-def _solve(
+def solve_with(
     core: Core,
     mean: Mean | None,
     capacity: AnyArray,
@@ -337,7 +340,17 @@ def _solve(
     cap: AnyArray,
     usage: Usage,
 ) -> tuple[Any, ...]:
-    """Return the fields of a `RateSolution` up to `method`."""
+    """Return the fields of a `RateSolution` up to `method`, from a core; `sharded` solves so too.
+
+    Args:
+        core: What fills, and finds the structure.
+        mean: How to average the derivative over jittered capacities; None for that of one side.
+        capacity: (links,), byte/s.
+        alive: (links,).
+        weight: (flows,).
+        cap: (flows,), byte/s.
+        usage: Which flow crosses which link.
+    """
     # NaN fails every comparison; the kernels see sound numbers only, and the code tells.
     valid = jnp.all(capacity >= 0) & jnp.all(weight > 0) & jnp.all(cap >= 0)
     capacity = jnp.where(alive & (capacity >= 0), capacity, 0)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from jaxtyping import Float, Int
 from fabric._errors import ModelError, raise_faults, some
 from fabric._typing import AnyArray, PerFlow
 from fabric.network import Network, Routes, canonical, check_link_counts, is_traced
-from fabric.network._checks import capacity_faults, float_array, number_faults
+from fabric.network._checks import capacity_faults, float_array, frozen, number_faults
 from fabric.solvers._certify import live_capacity
 from fabric.solvers._inputs import per_flow, value_faults
 from fabric.solvers._levels import Mean
@@ -83,7 +84,7 @@ def compress(
             "Compress outside of it, and call `quotient.solve(capacity)` inside."
         )
         raise NotImplementedError(message)
-    if not least >= 1:
+    if isinstance(least, bool) or not isinstance(least, numbers.Real) or not least >= 1:
         message = f"`compress(least={least!r})` needs a number of flows per class, 1 or more."
         raise ModelError(message)
     weights = per_flow("weights", weights, routes.weight, routes, "compress")
@@ -114,6 +115,31 @@ class _Origin:
     values: Values
     partition: Partition
     least: float
+
+
+class ClassSolution(RateSolution):
+    """A solution of classes that knows what capacities it is of, so that `lift` can tell.
+
+    Attributes:
+        capacity: (link classes,), byte/s.
+        link_capacity: (links,), byte/s, of a network of all links; None where classes say it all.
+    """
+
+    capacity: AnyArray
+    link_capacity: AnyArray | None
+
+    @classmethod
+    def of(
+        cls, solution: RateSolution, capacity: AnyArray, link_capacity: AnyArray | None
+    ) -> "ClassSolution":
+        """Return a solution with the capacities that it is of."""
+        held = {f.name: getattr(solution, f.name) for f in dataclasses.fields(solution)}
+        return cls(**held, capacity=capacity, link_capacity=link_capacity)
+
+    def is_at(self, capacity: AnyArray) -> bool:
+        """Return whether these are the capacities, as far as the type of the rates tells."""
+        kind = self.rates.dtype
+        return np.array_equal(np.asarray(self.capacity, kind), np.asarray(capacity, kind))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -168,17 +194,17 @@ class Quotient:
 
         With splits, links that always fill together count as one, as large as its smallest.
         """
-        return graph_of(self._of.routes).to_links(self._of.partition.row_class)
+        return frozen(graph_of(self._of.routes).to_links(self._of.partition.row_class))
 
     @functools.cached_property
     def flow_count(self) -> Int[np.ndarray, " flow_classes"]:
         """(flow classes,), how many flows each has."""
-        return np.bincount(self.flow_class, minlength=self.n_flow_classes)
+        return frozen(np.bincount(self.flow_class, minlength=self.n_flow_classes))
 
     @functools.cached_property
     def link_count(self) -> Int[np.ndarray, " link_classes"]:
         """(link classes,), how many links each has."""
-        return np.bincount(self.link_class, minlength=self.n_link_classes)
+        return frozen(np.bincount(self.link_class, minlength=self.n_link_classes))
 
     @property
     def first_flow(self) -> Int[np.ndarray, " flow_classes"]:
@@ -188,7 +214,7 @@ class Quotient:
     @functools.cached_property
     def first_link(self) -> Int[np.ndarray, " link_classes"]:
         """(link classes,), a link of each: what happens to it happens to any other alike."""
-        return np.unique(self.link_class, return_index=True)[1]
+        return frozen(np.unique(self.link_class, return_index=True)[1])
 
     def solve(
         self,
@@ -213,13 +239,16 @@ class Quotient:
             of all its links. Ties within a class are gone, ties between classes stay.
         Cost: That of a problem with as many flows and links as there are classes.
         """
+        of_links = None
         if isinstance(capacity, Network):
-            capacity = self.capacity_of(capacity)
+            other, capacity = capacity, self.capacity_of(capacity)
+            of_links = live_capacity(other) if self._merges else None
         network = self.network if capacity is None else self._with_capacity(capacity)
         method = "auto" if is_traced(network) else "compiled"
-        return max_min_rates(
+        solution = max_min_rates(
             network, self.routes, method=method, derivative=derivative, throw=throw
         )
+        return ClassSolution.of(solution, network.capacity, of_links)
 
     def solve_many(
         self, capacity: AnyArray | Sequence[Any]
@@ -230,7 +259,8 @@ class Quotient:
             capacity: (batch, link classes), byte/s.
 
         Returns:
-            (batch, flow classes), byte/s per flow of a class; infinite where nothing stops it.
+            (batch, flow classes), byte/s per flow of a class; infinite where nothing stops it. NaN
+            for a problem with a traced capacity that is negative or NaN.
 
         Raises:
             ModelError: If there is not one capacity per class, or a concrete one is out of range.
@@ -288,8 +318,8 @@ class Quotient:
     def refine(self, network: Network) -> "Quotient":
         """Return the quotient of the same flows on a network of other capacities.
 
-        Classes split as far as the capacities ask for. Where they ask for no split, it is this
-        quotient with other capacities.
+        It is what `compress` returns there: the classes are those that these capacities ask for,
+        finer or coarser than here. Where the same links are told apart, they are the same classes.
 
         Raises:
             InfeasibleError: As of `compress`.
@@ -305,14 +335,17 @@ class Quotient:
 
         Args:
             solution: Of `solve`, concrete.
-            network: The network that was solved, where links that always fill together differ in
-                capacity: it says which of them is full. Default: the one that was compressed.
+            network: The network that was solved. With splits it says which of the links that
+                always fill together is full. Default: the one that `solve` was given, or the one
+                that was compressed.
 
         Returns:
             What `max_min_rates` returns for all flows, bottlenecks and tie margin included.
 
         Raises:
-            ModelError: If the solution has another number of classes.
+            ModelError: If the solution has another number of classes, or is of other capacities
+                than the network; also if, with splits, `solve` was given capacities of classes
+                that are not those compressed, and no network is given here.
 
         Cost: O(hops); host only. For rates alone, differentiable, use `to_flows(solution.rates)`.
         """
@@ -324,18 +357,26 @@ class Quotient:
             raise NotImplementedError(message)
         self._check_classes("lift(solution)", np.shape(solution.saturated), 1)
         of = self._of
-        capacity = live_capacity(of.network if network is None else network)
+        capacity = self._solved_for(solution, network)
         return lifted(of.partition, graph_of(of.routes), self.routes, solution, capacity)
 
-    def to_flows(self, values: AnyArray) -> AnyArray:
-        """Return (flows,), of every flow the value of its class; differentiable.
+    def to_flows(self, values: AnyArray | Sequence[Any]) -> AnyArray:
+        """Return (..., flows), of every flow the value of its class; differentiable.
 
         Args:
-            values: (flow classes,).
+            values: (..., flow classes), as of `solve(...).rates` or `solve_many`.
+
+        Raises:
+            ModelError: If the last axis has not one value for each class of flows.
         """
-        if isinstance(values, np.ndarray):
-            return values[self.flow_class]
-        return jnp.asarray(values)[self.flow_class]
+        values = values if isinstance(values, np.ndarray) else jnp.asarray(values)
+        if values.ndim == 0 or values.shape[-1] != self.n_flow_classes:
+            message = (
+                f"`to_flows(values)` needs one value for each of {self.n_flow_classes:,} flow "
+                f"classes on its last axis, but has shape {values.shape}."
+            )
+            raise ModelError(message)
+        return values[..., self.flow_class]
 
     def link_gradient(self, gradient: AnyArray | Sequence[float]) -> Float[np.ndarray, " links"]:
         """Return a gradient per link from one per class: every link gets an equal share.
@@ -361,10 +402,47 @@ class Quotient:
     def _use(self) -> Float[np.ndarray, "link_classes flow_classes"]:
         return dense_use(self.routes)
 
+    @property
+    def _merges(self) -> bool:
+        """Whether links may share a row, so that classes do not say which of them is full."""
+        return graph_of(self._of.routes).row_of is not None
+
+    def _solved_for(
+        self, solution: RateSolution, network: Network | None
+    ) -> Float[np.ndarray, " links"]:
+        """Return the capacities of all links that a solution is of.
+
+        Raises:
+            ModelError: If they are not those of the network, or nothing says which they are.
+        """
+        solved = solution if isinstance(solution, ClassSolution) else None
+        if network is not None:
+            check_link_counts(network, self._of.routes, "Quotient.lift")
+            if solved is not None and not solved.is_at(self.capacity_of(network)):
+                message = (
+                    "`lift(solution, network)` got a solution of other capacities than those of "
+                    "the network. Give the network that was solved."
+                )
+                raise ModelError(message)
+            return live_capacity(network)
+        if solved is not None and solved.link_capacity is not None:
+            return np.asarray(solved.link_capacity, np.float64)
+        if solved is not None and self._merges and not solved.is_at(self.network.capacity):
+            message = (
+                "`lift(solution)` got a solution of other capacities than were compressed, and "
+                "they do not say which of the links that always fill together is full. Give the "
+                "network: `lift(solution, network)`, or solve it: `solve(network)`."
+            )
+            raise ModelError(message)
+        return live_capacity(self._of.network)
+
     def _with_capacity(self, capacity: AnyArray | Sequence[float]) -> Network:
         if not is_array(capacity):
             capacity = float_array("Quotient.solve(capacity)", capacity)
         self._check_classes("Quotient.solve(capacity)", np.shape(capacity), 1)
+        if not is_traced(capacity) and jnp.issubdtype(capacity.dtype, jnp.number):
+            name = lambda i: f"class {i}"
+            raise_faults(capacity_faults("Quotient.solve(capacity)", np.asarray(capacity), name))
         return self.network.with_capacity(capacity)
 
     def _check_classes(self, name: str, shape: tuple[int, ...], ndim: int) -> None:

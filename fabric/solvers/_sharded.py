@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from fabric._errors import ModelError, UnsolvedError, nearest, raise_faults
+from fabric._errors import ModelError, UnsolvedError, nearest, quoted, raise_faults
 from fabric._typing import FlowFloats, LinkFloats, PerFlow
 from fabric.kernels._local_rounds import Ends, Filling, Usage, local_rounds
 from fabric.kernels._structure import (
@@ -22,7 +22,7 @@ from fabric.kernels._structure import (
 from fabric.network import Network, Routes, canonical, check_link_counts, is_traced
 from fabric.network._checks import whole
 from fabric.solvers._inputs import per_flow, value_faults
-from fabric.solvers._max_min import _solve as solve_with
+from fabric.solvers._max_min import solve_with
 from fabric.solvers._solution import RESULTS, RateSolution
 
 
@@ -59,12 +59,15 @@ def sharded(
         The `RateSolution` of `max_min_rates`, on every device.
 
     Raises:
-        ModelError: If `mesh` has no such axis, `network` and `routes` count links differently, or
-            a value is out of range (concrete inputs; all faults at once).
+        ModelError: If `mesh` is no mesh or has no such axis, `network` and `routes` count links
+            differently, or a value is out of range (concrete inputs; all faults at once).
         UnsolvedError: If `throw` and the solve did not converge. Inside a transformation it is
             the error of the JAX runtime, at run time, with the same text.
 
-    Precision: That of `max_min_rates(method="rounds")`; sums are added up in another order.
+    Precision: Rates carry the type of `network.capacity`. In float32 it is that of
+        `max_min_rates(method="rounds")` on traced routes, about 1.3e-5 relative for 100,000 flows
+        of a leaf-spine, not the 2e-6 of rounds on concrete routes: what is left of a link is kept
+        as one number. Sums are added up in another order.
     Derivatives: Forward and reverse mode, as `derivative="select"` of `max_min_rates`.
     Cost: Per round that of "rounds" over the number of devices, and six reductions of link-sized
         or flow-sized arrays over the devices. One program per shape and mesh.
@@ -171,7 +174,13 @@ def _jitted(
     return jax.jit(functools.partial(solve_with, core, None))
 
 
-def _axes(mesh: Mesh, axis: str | None) -> tuple[str, ...]:
+def _axes(mesh: object, axis: str | None) -> tuple[str, ...]:
+    if not isinstance(mesh, Mesh):
+        message = (
+            f"`sharded(mesh={quoted(mesh)})` is no mesh of devices. Make one with "
+            f"`jax.make_mesh((jax.device_count(),), ('hops',))`."
+        )
+        raise ModelError(message)
     names = tuple(str(name) for name in mesh.axis_names)
     if axis is None:
         return names

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int, UInt64
 from fabric._errors import InfeasibleError
 from fabric._typing import FlowFloats
 from fabric.network import Network, Routes
+from fabric.network._checks import frozen
 from fabric.solvers._certify import live_capacity
 from fabric.solvers._plan import plain_array
 from fabric.solvers._symmetry_graph import Entries, Graph, graph_of
@@ -39,6 +40,7 @@ KEPT = 4
 """Partitions that stay with the routes."""
 
 Ids = Int[np.ndarray, " _"]
+Columns = tuple[Float[np.ndarray, " _"], ...]
 
 
 class Values(NamedTuple):
@@ -52,7 +54,9 @@ class Values(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Partition:
-    """An equitable partition and the usage between its classes.
+    """The coarsest equitable partition of some values, and the usage between its classes.
+
+    Arrays are read-only: they stay with the routes, and several quotients share them.
 
     Attributes:
         flow_class: (flows,). `first_flow`: (flow classes,), a member of each.
@@ -61,6 +65,7 @@ class Partition:
         first_row: See `row_class`.
         idle: The class of links that carry nothing, -1 where there is none.
         routes: Of classes of flows over classes of links.
+        told: The values that were refined, of the first member of every class.
     """
 
     flow_class: Ids
@@ -69,6 +74,7 @@ class Partition:
     first_row: Ids
     idle: int
     routes: Routes
+    told: Values
 
     def split(self, values: Values) -> tuple[Ids, Ids]:
         """Return the classes of flows and of links that hold different values."""
@@ -85,6 +91,20 @@ class Partition:
     def holds(self, values: Values) -> bool:
         """Return whether all members of every class have the same values."""
         return not any(len(classes) for classes in self.split(values))
+
+    def is_of(self, values: Values) -> bool:
+        """Return whether these values have this partition, and no coarser one.
+
+        They have if they hold in it and tell apart all classes that the refined ones told apart:
+        what refines these then refines those too, and this is the coarsest that does.
+        """
+        now = _at(values, self.first_flow, self.first_row, self.idle)
+        flows = lambda v: (v.weight, v.cap, *(() if v.size is None else (v.size,)))
+        return (
+            _tells(flows(now), flows(self.told))
+            and _tells((now.capacity,), (self.told.capacity,))
+            and self.holds(values)
+        )
 
     def routes_with(self, weight: Float[np.ndarray, " _"], cap: Float[np.ndarray, " _"]) -> Routes:
         """Return the routes of classes with the weights and caps of flows."""
@@ -103,24 +123,58 @@ def values_of(
     sizes: FlowFloats | None = None,
 ) -> Values:
     """Return the values of a problem as refinement compares them."""
-    plain = lambda x: plain_array(x, np.float64)
-    capacity = graph_of(routes).least(live_capacity(network))
+    plain = lambda x: _one_zero(plain_array(x, np.float64))
+    capacity = _one_zero(graph_of(routes).least(live_capacity(network)))
     return Values(capacity, plain(weights), plain(caps), None if sizes is None else plain(sizes))
 
 
+def _one_zero(column: Float[np.ndarray, " _"]) -> Float[np.ndarray, " _"]:
+    """Return values whose bits are equal where they are: 0 and NaN have one form each."""
+    if np.all(column > 0):
+        return column
+    return np.where(np.isnan(column), np.nan, column + 0.0)
+
+
+def _at(values: Values, flow: Ids, row: Ids, idle: int) -> Values:
+    """Return the values of some flows and rows; those of the idle row count as 0."""
+    capacity = values.capacity[row]
+    if idle >= 0:
+        capacity[idle] = 0.0
+    size = None if values.size is None else values.size[flow]
+    return Values(capacity, values.weight[flow], values.cap[flow], size)
+
+
+def _tells(columns: Columns, apart: Columns) -> bool:
+    """Return whether items that differ in one of `apart` differ in one of `columns`."""
+    n, ids = _numbered(columns)
+    return n == _numbered(apart, ids)[0]
+
+
+def _numbered(columns: Columns, ids: Ids | None = None) -> tuple[int, Ids]:
+    """Return (how many, ids) of the different combinations of ids and values of items."""
+    from fabric.kernels._refine import number
+
+    ids = np.zeros(len(columns[0]), np.int64) if ids is None else ids
+    n = min(len(ids), 1)
+    for column in columns:
+        mine, first = number(column.view(np.uint64))
+        ids, kept = number((ids.astype(np.int64) * len(first) + mine).view(np.uint64))
+        n = len(kept)
+    return n, ids
+
+
 def find(routes: Routes, values: Values, least: float = LEAST) -> Partition:
-    """Return the coarsest known partition that holds these values, or a new one.
+    """Return the coarsest equitable partition of these values: a known one, or a new one.
 
     Raises:
         InfeasibleError: If fewer than `least` flows per class are left, or refinement takes more
             than `MOST_WORK`.
     """
     known: list[Partition] = routes.plans.setdefault("symmetry", [])
-    fitting = [partition for partition in known if partition.holds(values)]
-    if fitting:
-        best = min(fitting, key=lambda partition: len(partition.first_flow))
-        _give_up_if(len(best.first_flow), routes.n_flows, least, 0)
-        return best
+    for partition in known:
+        if partition.is_of(values):
+            _give_up_if(len(partition.first_flow), routes.n_flows, least, 0)
+            return partition
     graph = graph_of(routes)
     for salt in SALTS:
         colours = _coloured(graph, values, least, np.uint64(salt))
@@ -204,7 +258,10 @@ def _partition(graph: Graph, values: Values, colours: Colours) -> Partition | No
         weights=values.weight[first_flow], caps=values.cap[first_flow],
     ).with_rule(name="quotient", rounds=colours.rounds)  # fmt: skip
     idle = int(colours.idle[0]) if len(colours.idle) else -1
-    partition = Partition(flows, first_flow, rows, first_row, idle, routes)
+    told = _at(values, first_flow, first_row, idle)
+    for classes in (flows, first_flow, rows, first_row):
+        frozen(classes)
+    partition = Partition(flows, first_flow, rows, first_row, idle, routes, told)
     return partition if partition.holds(values) else None
 
 

@@ -199,11 +199,12 @@ def _batch_last(run: Callable[..., Filling]) -> Callable[..., Filling]:
 
     @many.def_vmap
     def of_many(size: int, batched: list[bool], *problem: AnyArray) -> tuple[Filling, Filling]:
-        inner = max(x.shape[-1] for x in problem)
+        # Each has one for all, or one each: none, where the batch is empty.
+        inner = next((n for x in problem if (n := x.shape[-1]) != 1), 1)
 
         def merged(x: AnyArray, is_batched: bool) -> AnyArray:
             x = jnp.moveaxis(x, 0, -1) if is_batched else x[..., None]
-            return jnp.broadcast_to(x, (x.shape[0], inner, size)).reshape(x.shape[0], -1)
+            return jnp.broadcast_to(x, (x.shape[0], inner, size)).reshape(x.shape[0], inner * size)
 
         out = many(*(merged(x, b) for x, b in zip(problem, batched, strict=True)))
         split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], inner, size), -1, 0)

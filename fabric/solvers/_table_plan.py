@@ -27,6 +27,12 @@ PER_BUCKET, PER_BUCKET_SHARE = 4096, 0.1
 SMALL = 2**14
 """Hops up to which tables get the widths and uses that others of that size may want."""
 
+FEW = 512
+"""Columns up to which these are rounded up to a power of two, since reading them costs little."""
+
+ONE_BUCKET = 2**17
+"""Entries up to which they are one bucket; more only pad, where one link is far the widest."""
+
 WASTE = 2.0
 """Entries of a known shape over those needed, up to which the known one is taken."""
 
@@ -175,12 +181,15 @@ def _side(count: np.ndarray, small: bool, room: float) -> Side:
 
     Args:
         count: (widths,).
-        small: Whether to take one bucket of at least 8.
+        small: Whether to take one bucket, its width and, up to `FEW`, columns powers of two.
         room: Times as many items. If more than 1, the widest bucket is one size wider.
     """
     if small:
         widest = int(np.flatnonzero(count)[-1]) if count.any() else 0
-        return ((max(8, int(WIDTHS[widest])), _rounded(int(count.sum()) + 1)),)
+        width, columns = _power(int(WIDTHS[widest])), int(count.sum()) + 1
+        columns = _power(columns) if columns <= FEW else _rounded(columns)
+        if width * columns <= ONE_BUCKET:
+            return ((width, columns),)
     # best[j]: the fewest entries for items of the first j widths, and where the last bucket begins.
     at = np.flatnonzero(count)
     width, items = WIDTHS[at], np.concatenate([[0], np.cumsum(count[at])])
@@ -197,6 +206,11 @@ def _side(count: np.ndarray, small: bool, room: float) -> Side:
         side.append((int(WIDTHS[at[j - 1] + (room > 1 and j == len(at))]), _rounded(columns)))
         j = i
     return tuple(side[::-1])
+
+
+def _power(n: int) -> int:
+    """Return the next power of two, and at least 8."""
+    return 1 << max((n - 1).bit_length(), 3)
 
 
 def _rounded(n: int) -> int:

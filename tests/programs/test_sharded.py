@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 import fabric as fb
+from fabric.solvers import _sharded
+from tests.golden.instances import instance
 from tests.programs import eight_devices
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,3 +55,19 @@ def test_an_unbounded_flow_is_an_error():
     routes = fb.Routes.from_paths([[0], []], n_links=1)
     with pytest.raises(fb.UnsolvedError, match=r"crosses no link and has no cap"):
         fb.sharded(fb.Network([1.0]), routes, mesh)
+
+
+def test_what_is_no_mesh_is_refused_by_name():
+    # Under test the types of public arguments are checked, and nothing else gets past them.
+    with pytest.raises(fb.ModelError, match=r"mesh='hops'.* is no mesh .*`jax.make_mesh\("):
+        _sharded._axes("hops", None)
+
+
+def test_float32_is_as_precise_as_rounds_on_traced_routes():
+    made = instance("ls-100k")
+    capacity = np.array(made["capacity"], np.float64)
+    routes = fb.Routes.from_csr(made["flow_ptr"], made["flow_links"], n_links=len(capacity))
+    exact = fb.max_min_rates(fb.Network(capacity), routes).rates
+    mesh = jax.make_mesh((1,), ("hops",))
+    got = fb.sharded(fb.Network(capacity.astype(np.float32)), routes, mesh).rates
+    np.testing.assert_allclose(got, exact, rtol=3e-5)

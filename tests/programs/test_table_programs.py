@@ -135,3 +135,34 @@ def test_the_batch_is_the_last_axis_of_every_gather_in_the_loop():
     tables = _rounds.first_tables(ROUTES, np.dtype(np.float64))
     for table in (*tables.tables.path, *tables.tables.flow):
         assert f"f64[{table.shape[0]},{table.shape[1]},7] = gather" in text
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_batch_of_none_is_an_answer_of_none(method):
+    rates = lambda c: solve(problems(1, ()) | {"capacity": c}, method)[0]
+    none = jnp.zeros((0, NET.n_links))
+    assert jax.vmap(rates)(none).shape == (0, ROUTES.n_flows)
+    assert jax.jit(jax.vmap(rates))(none).shape == (0, ROUTES.n_flows)
+    for shape in ((0, 3), (3, 0)):
+        nested = jax.vmap(jax.vmap(rates))(jnp.zeros((*shape, NET.n_links)))
+        assert nested.shape == (*shape, ROUTES.n_flows)
+
+
+def test_small_fabrics_of_about_the_same_size_share_one_program(monkeypatch):
+    traces = []
+
+    def counted(*args):
+        traces.append(args)
+        return _rounds.table_rounds(*args)
+
+    monkeypatch.setattr(_rounds, "SHAPES", [])
+    monkeypatch.setattr(_rounds, "_stage", jax.jit(counted))
+    draw = np.random.default_rng(0)
+    for n_links, n_flows in ((50, 100), (55, 107), (56, 110), (50, 110), (56, 100)):
+        paths = [draw.choice(n_links, 3, replace=False).tolist() for _ in range(n_flows)]
+        routes = fb.Routes.from_paths(paths, n_links=n_links)
+        net = fb.Network(draw.uniform(1, 2, n_links))
+        got = fb.max_min_rates(net, routes, method="rounds").rates
+        want = fb.max_min_rates(net, routes, method="compiled").rates
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+    assert len(traces) == len(_rounds.SHAPES) == 1

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fabric as fb
+from fabric.solvers import _alpha_fair
 from tests.golden.instances import instance
 
 ALPHAS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
@@ -320,3 +321,27 @@ def test_every_fault_is_named_at_once():
         fb.alpha_fair_rates(fb.Network([4.0, 1.0]), routes, 1.0)
     with pytest.raises(fb.ModelError, match=r"at least one alpha"):
         fb.anneal(fb.Network([4.0]), routes, [])
+
+
+def test_alphas_may_be_any_iterable_and_one_number_is_refused():
+    routes = fb.Routes.from_paths([[0], [0]], n_links=1)
+    net = fb.Network([4.0])
+    assert len(fb.anneal(net, routes, (a for a in (1.0, 2.0)))) == 2
+    assert len(fb.anneal(net, routes, np.array([1.0, 2.0, 4.0]))) == 3
+    wrong = {"4.0": 4.0, "12": "12", "none": (a for a in ()), "2.0": jnp.array(2.0)}
+    for got, alphas in wrong.items():
+        with pytest.raises(fb.ModelError, match=rf"at least one alpha in a sequence.*{got}"):
+            # Under test the types of public arguments are checked, and not all of these get past.
+            _alpha_fair._several(alphas)
+
+
+def test_a_start_is_a_solution_of_as_many_links_and_flows():
+    routes = fb.Routes.from_paths([[0], [0, 1]], n_links=2)
+    net = fb.Network([4.0, 1.0])
+    for other in (fb.Routes.from_paths([[0], [0]], 1), fb.Routes.from_paths([[0]], 2)):
+        start = fb.alpha_fair_rates(fb.Network(np.ones(other.n_links)), other, 1.0)
+        with pytest.raises(fb.ModelError, match=r"solution of another problem.* 2 links and 2 fl"):
+            fb.alpha_fair_rates(net, routes, 1.0, start=start)
+    (fault,) = _alpha_fair._start_faults(fb.max_min_rates(net, routes), routes)
+    assert "needs an `AlphaFairSolution`" in fault
+    assert fault.endswith("'RateSolution'.")

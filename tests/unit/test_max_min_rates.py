@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import fabric as fb
+from tests.oracle.problems import drawn_problems
 
 METHODS = ["rounds", "compiled"]
 # One shape for every drawn problem, so the whole file compiles once per type.
@@ -196,10 +197,24 @@ def test_a_traced_solve_that_does_not_converge_raises_at_run_time():
 
 
 def test_auto_says_what_it_ran_and_why():
-    routes = fb.Routes.from_paths([[0]], n_links=1)
-    solution = fb.max_min_rates(fb.Network([1.0]), routes)
-    assert solution.method.startswith("auto: ")
-    assert "compiled" in solution.method or "rounds" in solution.method
+    dense = fb.Routes.from_paths([[0]] * 9, n_links=1)
+    sparse = fb.Routes.from_paths([[0], [0]], n_links=1)
+    wide = fb.Routes.from_bundles(
+        [0, 1], [0, 1], 1.0, [0, 0, 1], [0, 1, 1], 0.5, n_flows=2, n_bundles=2, n_links=2
+    )
+    for routes, how in (
+        (dense, "heap: dense"), (sparse, "rounds, then heap"), (wide, "heap: wide bundles")
+    ):  # fmt: skip
+        net = fb.Network(np.ones(routes.n_links))
+        plain = fb.max_min_rates(net, routes, method="compiled")
+        assert plain.method == f"compiled ({how})"
+        assert fb.max_min_rates(net, routes).method == f"auto: compiled on cpu ({how})"
+
+
+def test_auto_says_that_it_took_rounds_for_an_accelerator(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    routes = fb.Routes.from_paths([[0], [0]], n_links=1)
+    assert fb.max_min_rates(fb.Network([1.0]), routes).method == "auto: rounds on gpu"
 
 
 def test_mismatched_link_counts_name_both_and_the_fix():
@@ -260,6 +275,36 @@ def test_tie_margin_sees_caps(method):
     solution = solve([10.0], [[0], [0]], method, caps=np.array([6.0, np.inf]))
     np.testing.assert_allclose(solution.tie_margin, 1 / 6, rtol=1e-12)
     assert float(solve([10.0], [[0], [0]], method, caps=np.array([5.0, np.inf])).tie_margin) == 0
+
+
+def test_links_without_a_flow_are_no_tie():
+    # One flow, on bundle 3, which is link 0; links 1 and 3 are twins of capacity 0 that none uses.
+    routes = fb.Routes.from_bundles(
+        [0], [3], 1.0,
+        [0, 0, 1, 1, 3, 5, 5], [3, 1, 1, 3, 0, 0, 2], [0.2, 0.2, 0.2, 0.2, 0.25, 0.5, 0.5],
+        n_flows=1, n_bundles=6, n_links=5,
+    )  # fmt: skip
+    net = fb.Network([6.1, 0.0, 9.1, 0.0, 0.0])
+    for method in ("rounds", "compiled"):
+        assert float(fb.max_min_rates(net, routes, method=method).tie_margin) == 1.0
+
+
+def test_tie_margins_of_compiled_are_those_of_rounds_where_links_are_failed():
+    for i, drawn in enumerate(drawn_problems(60, seed=9)):
+        alive = np.random.default_rng(i).random(len(drawn.capacity)) < 0.7
+        net = fb.Network(drawn.capacity * alive)
+        margins = [
+            float(fb.max_min_rates(net, drawn.routes, method=method).tie_margin)
+            for method in ("rounds", "compiled")
+        ]
+        np.testing.assert_allclose(*margins, atol=1e-12, err_msg=f"problem {i}")
+
+
+def test_max_rounds_is_ignored_by_compiled():
+    routes = fb.Routes.from_paths([[0, 1], [0]], n_links=2)
+    for method in ("compiled", "auto"):
+        solution = fb.max_min_rates(fb.Network([10.0, 4.0]), routes, method=method, max_rounds=1)
+        assert solution.rates.tolist() == [4.0, 6.0]
 
 
 def test_an_unknown_derivative_offers_the_nearest_and_names_the_exact_one():

@@ -1,8 +1,11 @@
 """What `compress`, `Quotient` and `max_min_rates(method="quotient")` promise, one test each."""
 
+import contextlib
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -359,7 +362,8 @@ def test_long_chains_are_given_up_after_so_much_work(monkeypatch):
     ("call", "text"),
     [
         (lambda q: q.solve([1.0]), r"`Quotient.solve\(capacity\)` .* each of 2 link classes"),
-        (lambda q: q.solve([-1.0, 1.0]), r"negative"),
+        (lambda q: q.solve([-1.0, 1.0]), r"`Quotient.solve\(capacity\)` .* negative.*'class 0'"),
+        (lambda q: q.solve(np.array([1.0, -1.0])), r"`Quotient.solve\(capacity\)` .*'class 1'"),
         (lambda q: q.solve_many([1.0, 2.0]), r"`solve_many\(capacity\)`"),
         (lambda q: q.solve_many([[1.0, 2.0], [1.0]]), r"rows '1' differ in length"),
         (lambda q: q.solve_many(np.ones((3, 4))), r"has shape \(3, 4\)"),
@@ -368,12 +372,17 @@ def test_long_chains_are_given_up_after_so_much_work(monkeypatch):
         (lambda q: q.lift(fb.max_min_rates(*star())), r"`lift\(solution\)`"),
         (lambda q: q.solve(fb.Network([1.0])), r"network with 1 links"),
         (lambda q: fb.compress(*star(), least=0.5), r"`compress\(least=0.5\)`"),
+        (lambda q: fb.compress(*star(), least=np.nan), r"`compress\(least=nan\)`"),
+        (lambda q: q.to_flows([1.0, 2.0]), r"`to_flows\(values\)` .* 1 flow classes.*\(2,\)"),
+        (lambda q: q.to_flows(np.ones((1, 3))), r"`to_flows\(values\)` .*\(1, 3\)"),
+        (lambda q: q.to_flows(np.array(1.0)), r"`to_flows\(values\)` .*\(\)"),
         (lambda q: fb.compress(*star(), sizes=[1.0]), r"`compress\(sizes=...\)` has shape"),
         (lambda q: fb.compress(*star(), sizes=[1.0, -1.0, 1.0]), r"`sizes=...` needs a size"),
     ],
     ids=[
         "too few capacities",
         "a negative capacity",
+        "a negative capacity in an array",
         "no batch",
         "uneven batch",
         "a wide batch",
@@ -382,6 +391,10 @@ def test_long_chains_are_given_up_after_so_much_work(monkeypatch):
         "another solution",
         "another network",
         "least",
+        "least not a number",
+        "too many flow classes",
+        "too many flow classes in a batch",
+        "one value for all flow classes",
         "too few sizes",
         "a negative size",
     ],
@@ -395,3 +408,145 @@ def test_too_many_classes_for_a_batch_are_refused_with_the_count(monkeypatch):
     monkeypatch.setattr(_quotient_batch, "MOST_DENSE", 1)
     with pytest.raises(fb.InfeasibleError, match="1 flow and 2 link classes"):
         fb.compress(*star()).solve_many([[1.0, 2.0]])
+
+
+@pytest.mark.parametrize("least", ["3", True, None])
+def test_a_least_that_is_no_number_is_named(least):
+    with jaxtyping_off(), pytest.raises(fb.ModelError, match=r"`compress\(least=.*a number"):
+        fb.compress(*star(), least=least)
+
+
+@contextlib.contextmanager
+def jaxtyping_off():
+    """Leave types unchecked, as they are outside of tests."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.parametrize("least", [1, 2])
+def test_classes_do_not_depend_on_what_was_compressed_before(least):
+    net, routes = rails()
+    weights = np.random.default_rng(3).uniform(1.0, 2.0, routes.n_flows)
+    fb.compress(net, routes, weights=weights, least=1)
+    fb.compress(rails([RAILS.up(0, 3)])[0], routes)
+    quotient = fb.compress(net, routes, least=least)
+    fresh = fb.compress(*rails())
+    assert (quotient.n_flow_classes, quotient.n_link_classes) == (2, 3)
+    np.testing.assert_array_equal(quotient.flow_class, fresh.flow_class)
+    np.testing.assert_array_equal(quotient.link_class, fresh.link_class)
+    assert fb.max_min_rates(net, routes, method="quotient").method.startswith("quotient (2 flow")
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=5))
+def test_any_order_of_calls_finds_the_same_classes(order):
+    sizes = np.array([1.0, 1.0, 2.0, 2.0, np.nan, np.nan])
+    caps = np.r_[0.0, -0.0, np.full(4, 9.0)]
+    given = [{}, {"weights": np.r_[2.0, np.ones(5)]}, {"sizes": sizes}, {"caps": caps}]
+    net, routes = star(n=6)
+    for i in order:
+        got = fb.compress(net, routes, least=1, **given[i])
+        want = fb.compress(*star(n=6), least=1, **given[i])
+        np.testing.assert_array_equal(got.flow_class, want.flow_class)
+        np.testing.assert_array_equal(got.link_class, want.link_class)
+    assert fb.compress(net, routes, least=1, caps=caps).n_flow_classes == 2
+
+
+def test_a_finer_start_with_the_same_classes_reuses_them():
+    # Weights that only say what capacities said already.
+    net, routes = star(n=4)
+    net = net.with_capacity(np.array([6.0, 5.0, 5.0, 1.0, 1.0]))
+    first = fb.compress(net, routes)
+    again = fb.compress(net, routes, weights=[1.0, 1.0, 2.0, 2.0])
+    assert again.flow_class is first.flow_class
+    even = fb.compress(net.with_capacity(np.array([6.0, 5.0, 5.0, 5.0, 5.0])), routes)
+    assert even.n_flow_classes == 1
+
+
+def test_refinement_is_what_compress_returns_there_coarser_too():
+    net, routes = rails()
+    slow = fb.compress(rails([RAILS.up(0, 3)])[0], routes)
+    assert slow.n_flow_classes == 10
+    assert slow.refine(net).n_flow_classes == 2
+
+
+@pytest.mark.parametrize("wrong", [np.nan, -1.0])
+def test_a_traced_capacity_out_of_range_gives_nan_for_its_problem_alone(wrong):
+    quotient = fb.compress(*rails([RAILS.up(0, 3)]))
+    capacity = many(quotient, 300)  # more than one piece
+    want = np.array(quotient.solve_many(capacity))
+    capacity[5, 2] = capacity[290, 0] = wrong
+    want[[5, 290]] = np.nan
+    got = jax.jit(quotient.solve_many)(capacity)
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_a_batch_without_flows_has_no_rates():
+    quotient = fb.compress(fb.Network([1.0, 2.0]), fb.Routes.from_paths([], n_links=2))
+    assert quotient.solve_many([[1.0], [2.0]]).shape == (2, 0)
+
+
+def test_products_of_a_batch_keep_all_bits_on_accelerators():
+    quotient = fb.compress(*star())
+    text = str(jax.make_jaxpr(quotient.solve_many)(jnp.ones((3, 2))))
+    assert text.count("dot_general") == 2
+    assert text.count("Precision.HIGHEST") >= 2
+
+
+@pytest.mark.parametrize(
+    "name", ["flow_class", "link_class", "first_flow", "first_link", "flow_count", "link_count"]
+)
+def test_arrays_that_quotients_share_are_read_only(name):
+    for quotient in (fb.compress(*star()), fb.compress(*merged())):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(quotient, name)[0] = 7
+
+
+def test_values_of_a_batch_go_to_flows():
+    quotient = fb.compress(*rails())
+    rates = quotient.solve_many(many(quotient, 5))
+    for values in (rates, np.asarray(rates)):
+        spread = quotient.to_flows(values)
+        assert spread.shape == (5, quotient.flow_class.size)
+        np.testing.assert_array_equal(spread[3], quotient.to_flows(values[3]))
+    np.testing.assert_array_equal(fb.compress(*star()).to_flows([2.0]), [2.0, 2.0, 2.0])
+
+
+def merged(capacity=(5.0, 3.0, 4.0, 3.0, 6.0, 7.0)):
+    """Return a network whose links 0 to 2 always fill together, and 3 to 5 too."""
+    routes = fb.Routes.from_bundles(
+        [0, 1, 2, 3], [0, 0, 1, 1], 1.0, [0, 0, 0, 1, 1, 1], [0, 1, 2, 3, 4, 5], 1 / 3,
+        n_flows=4, n_bundles=2, n_links=6,
+    )  # fmt: skip
+    return fb.Network(capacity), routes
+
+
+@pytest.mark.parametrize("give", [True, False])
+def test_a_lifted_solution_is_that_of_the_network_that_was_solved(give):
+    net, routes = merged()
+    quotient = fb.compress(net, routes)
+    other = net.with_capacity(np.array([2.0, 3.0, 4.0, 9.0, 2.0, 7.0]))
+    lifted = quotient.lift(quotient.solve(other), other if give else None)
+    plain = fb.max_min_rates(other, routes, method="compiled")
+    np.testing.assert_allclose(lifted.rates, plain.rates, rtol=1e-12)
+    np.testing.assert_array_equal(lifted.bottleneck, [0, 0, 4, 4])
+    np.testing.assert_array_equal(lifted.bottleneck, plain.bottleneck)
+    np.testing.assert_array_equal(lifted.saturated, plain.saturated)
+    np.testing.assert_allclose(lifted.tie_margin, plain.tie_margin, rtol=1e-12)
+    assert fb.certify(other, routes, lifted) <= 1e-12
+
+
+def test_a_solution_of_other_capacities_than_the_network_is_refused():
+    net, routes = merged()
+    quotient = fb.compress(net, routes)
+    twice = net.with_capacity(2 * np.asarray(net.capacity))
+    with pytest.raises(fb.ModelError, match=r"`lift\(solution, network\)` got a solution of other"):
+        quotient.lift(quotient.solve(twice), net)
+    with pytest.raises(fb.ModelError, match=r"`lift\(solution\)` .* Give the network"):
+        quotient.lift(quotient.solve([6.0]))
+    with pytest.raises(fb.ModelError, match="network with 1 links"):
+        quotient.lift(quotient.solve(), fb.Network([1.0]))
+    np.testing.assert_array_equal(quotient.lift(quotient.solve([6.0]), twice).rates, 9.0)
+    np.testing.assert_array_equal(quotient.lift(quotient.solve([3.0])).bottleneck, [1, 1, 3, 3])

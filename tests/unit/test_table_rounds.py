@@ -182,3 +182,15 @@ def test_tables_made_by_hand_give_the_rates_of_the_problem(capacity):
     want = fb.max_min_rates(fb.Network(capacity), routes, method="compiled").rates
     np.testing.assert_allclose(end.level[:3], want, rtol=1e-12)
     assert int(end.live) == 0
+
+
+def test_a_small_problem_with_one_very_wide_link_is_not_all_padding():
+    # 4,000 flows on link 0, in pairs on 2,000 others: one bucket would be 4,096 wide.
+    routes = fb.Routes.from_paths([[0, 1 + i // 2] for i in range(4000)], n_links=2001)
+    plan = planned(routes)
+    assert plan.entries < 32 * plan.hops.n_hops  # in one bucket 2,000 times
+    net = fb.Network(np.array([100.0, *np.linspace(0.01, 1, 2000)]))
+    got = fb.max_min_rates(net, routes, method="rounds")
+    np.testing.assert_allclose(
+        got.rates, fb.max_min_rates(net, routes, method="compiled").rates, rtol=1e-12
+    )
