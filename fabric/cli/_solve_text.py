@@ -29,9 +29,10 @@ def text(answer: dict[str, Any], top: int) -> list[str]:
         lines += ["", *_design(answer, design)]
     if plug := answer.get("plug"):
         lines += _plug(plug, min(top, 6))
-    lines.append(
+    lines += textwrap.wrap(
         f"solved by {answer['method']}, {counted(answer['rounds'], 'round')}, certificate "
-        f"{answer['certificate']:.0e}, tie margin {answer['tie_margin']:.0e}"
+        f"{answer['certificate']:.0e}, tie margin {answer['tie_margin']:.1g}",
+        100,
     )
     if design := answer.get("uniform_design"):
         lines += ["", *_verdict(answer, design)]
