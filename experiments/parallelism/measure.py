@@ -6,6 +6,7 @@ import numpy as np
 
 import fabric as fb
 from fabric.hardware import Profile
+from fabric.topologies import INSIDE_TIERS
 from fabric.training import StepReport
 
 KORTHIKANTI = (
@@ -19,8 +20,6 @@ NARAYANAN = (
 SHOEYBI = "M. Shoeybi et al., Megatron-LM (arXiv 1909.08053), section 3"
 ZERO = "S. Rajbhandari et al., ZeRO (arXiv 1910.02054)"
 RULE = "a rule of planning guides, no document named"
-
-INSIDE = ("nvlink", "pcie", "socket")
 
 
 @cache
@@ -67,6 +66,6 @@ def tiers(report: StepReport, kind: str) -> list[str]:
 
 def with_nics(network: fb.Network, factor: float) -> fb.Network:
     """Return the network with every link outside of servers that much faster."""
-    outside = np.array([tier not in INSIDE for tier in network.labels.tiers])
+    outside = np.array([tier not in INSIDE_TIERS for tier in network.labels.tiers])
     scale = np.where(outside, factor, 1.0)[network.labels.tier_of]
     return network.with_capacity(np.asarray(network.capacity) * scale)
