@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INPUTS := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-gpu bench-smoke experiments-smoke wheel constraints clean
+.PHONY: help demo test lint bench bench-gpu bench-smoke experiments-smoke ib-tools wheel constraints clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -37,6 +37,16 @@ bench-smoke: $(VENV)/.demo ## Run every measurement once at its smallest size, w
 experiments-smoke: $(VENV)/.demo ## Run every experiment at its smallest size
 	@for name in $$($(BIN)/python -m experiments list | cut -d' ' -f1); do \
 	  $(BIN)/python -m experiments $$name --smoke --format json >/dev/null || exit 1; done
+
+ib-tools: ## Install the InfiniBand simulator and OpenSM (Debian, Ubuntu) for the tests that use them
+	@command -v apt-get >/dev/null || { \
+	  echo "ib-tools installs Debian packages; elsewhere install ibsim, opensm and infiniband-diags." >&2; exit 1; }
+	@# The package starts a subnet manager where it can, and this machine may hang on a real subnet.
+	@root=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  [ -e /usr/sbin/opensm ] || [ ! -d /etc/systemd/system ] || \
+	    $$root ln -sn /dev/null /etc/systemd/system/opensm.service || true; \
+	  $$root apt-get update -qq && \
+	  $$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq ibsim-utils opensm infiniband-diags
 
 wheel: $(VENV)/.demo ## Build the wheel into dist/
 	@rm -rf dist

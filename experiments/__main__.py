@@ -15,7 +15,7 @@ from experiments.rows import Result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 if every row holds, 1 if ours falls short somewhere, 2 for an unknown name."""
+    """Return 0 if every row holds, 1 if ours falls short, 2 for an unknown name or absent data."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     parser.add_argument("name", help="list, or the name of an experiment")
     parser.add_argument("--smoke", action="store_true", help="the smallest size that runs it all")
@@ -31,7 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    result: Result = found[options.name].run(smoke=options.smoke)
+    try:
+        result: Result = found[options.name].run(smoke=options.smoke)
+    except FileNotFoundError as error:
+        print(error, file=sys.stderr)
+        return 2
     if options.format == "json":
         print(json.dumps(as_dict(options.name, result), indent=2))
     else:
@@ -69,7 +73,7 @@ def as_dict(name: str, result: Result) -> dict[str, Any]:
         "summary": dict(result.summary),
         "notes": list(result.notes),
         "versions": versions,
-    }
+    } | ({"tables": result.tables} if result.tables else {})
 
 
 def as_text(name: str, result: Result) -> list[str]:
@@ -89,6 +93,9 @@ def as_text(name: str, result: Result) -> list[str]:
     for key, value in result.summary.items():
         shown = f"{value:.4g}" if isinstance(value, float) else value
         lines.append(f"{key}: {shown}")
+    for title, table in result.tables.items():
+        lines.append(title)
+        lines += [f"  {'  '.join(str(value) for value in line.values())}" for line in table]
     return [*lines, *result.notes]
 
 

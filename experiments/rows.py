@@ -34,8 +34,8 @@ class Row:
 
     @property
     def error(self) -> float:
-        """Relative error of ours against the quote."""
-        return self.computed / self.quoted - 1
+        """Relative error of ours against the quote; against a quote of 0 the number itself."""
+        return self.computed / self.quoted - 1 if self.quoted else self.computed
 
     @property
     def verdict(self) -> str:
@@ -57,11 +57,13 @@ class Result:
         rows: One per number.
         summary: Numbers over all rows, by name.
         notes: Sentences for people.
+        tables: Lines beside the rows, which decide on no verdict, by title.
     """
 
     rows: Sequence[Row]
     summary: dict[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    tables: dict[str, Sequence[dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def reproduced(self) -> bool:

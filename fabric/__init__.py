@@ -4,6 +4,7 @@ from fabric import (
     collectives as collectives,
     hardware as hardware,
     readers as readers,
+    reliability as reliability,
     routing as routing,
     scenario as scenario,
     topologies as topologies,
@@ -13,6 +14,7 @@ from fabric._errors import (
     FabricError as FabricError,
     InfeasibleError as InfeasibleError,
     ModelError as ModelError,
+    UnreachableError as UnreachableError,
     UnsolvedError as UnsolvedError,
 )
 from fabric._version import __version__ as __version__

@@ -31,6 +31,18 @@ class InfeasibleError(FabricError, ValueError):
     exit_code = 3
 
 
+class UnreachableError(InfeasibleError):
+    """Flows whose destination cannot be reached.
+
+    Attributes:
+        flows: Which ones, by number, in order.
+    """
+
+    def __init__(self, message: str, flows: Sequence[int] = ()):
+        super().__init__(message)
+        self.flows = tuple(int(flow) for flow in flows)
+
+
 class UnsolvedError(FabricError, RuntimeError):
     """A solve did not converge, or its certificate does not hold."""
 

@@ -4,9 +4,7 @@ import functools
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,34 +12,16 @@ import jax
 import numpy as np
 
 import fabric as fb
-from experiments.bench import references
+from experiments.bench import fabrics, failures, references
 from experiments.bench.instances import instance
 from experiments.bench.registry import Cell
 from experiments.bench.symmetric import Rails
+from experiments.bench.timing import Solved, Work, net_facts, route_facts, solve_facts, timed
 from fabric.solvers import _compiled
-
-Solved = tuple[fb.Network, fb.Routes, fb.RateSolution]
 
 N_FLOWS = {"k8": 2_000, "k64": 1_000_000}
 OVERSUBSCRIPTION = {"fat-tree-4to1": 4}
 N_FAILED = {"fat-tree-20-failed": 20}
-CERTIFIED = 1e-9
-"""Largest violation that a float64 solve may have."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """A cell made ready.
-
-    Attributes:
-        fresh: Return what a repeat starts from; not timed.
-        run: Return seconds and the result.
-        facts: Return what to record of the last result, a certificate among it.
-    """
-
-    fresh: Callable[[], Any]
-    run: Callable[[Any], tuple[float, Any]]
-    facts: Callable[[Any], dict[str, object]]
 
 
 def work_of(cell: Cell) -> Work:
@@ -69,24 +49,27 @@ def work_of(cell: Cell) -> Work:
         return _solving(net, fresh, cell.phase, cell.method)
     if cell.problem == "quotient":
         return _quotients(int(cell.size.removeprefix("b")))
+    if cell.problem == "rail-pods":
+        return fabrics.on_rail_pods(cell)
+    if cell.problem == "contingency":
+        return failures.failing(cell)
+    if cell.problem in fabrics.BUILDERS:
+        return fabrics.building(cell)
     if cell.problem == "superpod":
         return _stepping(int(cell.size.removeprefix("n")), cell.phase)
     if cell.phase == "build":
-        return Work(lambda: None, lambda _: timed(lambda: _fat_tree(cell)), _net_facts)
+        return Work(lambda: None, lambda _: timed(lambda: _fat_tree(cell)), net_facts)
     phase, _, rule = cell.phase.partition("-")
     net = _with_failures(_fat_tree(cell), cell)
+    if phase == "all":
+        return fabrics.all_pairs(net, cell.method)
+    if rule == "adaptive":
+        return fabrics.adapting(net)
     flows = fb.traffic.uniform_random(net.hosts, N_FLOWS[cell.size], seed=0)
     route = functools.partial(_route, net, flows, rule)
     if phase == "route":
-        return Work(lambda: None, lambda _: timed(route), _route_facts)
+        return Work(lambda: None, lambda _: timed(route), route_facts)
     return _solving(net, route, phase, cell.method or "compiled")
-
-
-def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the seconds that a call took and what it returned."""
-    began = time.perf_counter()
-    result = call()
-    return time.perf_counter() - began, result
 
 
 def _solving(net: fb.Network, fresh: Callable[[], fb.Routes], phase: str, method: str) -> Work:
@@ -102,11 +85,11 @@ def _solving(net: fb.Network, fresh: Callable[[], fb.Routes], phase: str, method
         return first - second, solved
 
     if phase == "plan":
-        return Work(fresh, plan, _solve_facts)
+        return Work(fresh, plan, solve_facts)
     routes = fresh()
     if phase == "reverse":
         return _reversing(net, routes, method, functools.partial(solve, routes))
-    return Work(lambda: routes, lambda held: timed(lambda: solve(held)), _solve_facts)
+    return Work(lambda: routes, lambda held: timed(lambda: solve(held)), solve_facts)
 
 
 def _reversing(
@@ -129,7 +112,7 @@ def _reversing(
             "solve_s": median(lambda: solve()[2].rates),
             "gradient_s": median(lambda: gradient(capacity)),
         }
-        return took | _solve_facts(solve())
+        return took | solve_facts(solve())
 
     return Work(lambda: None, lambda _: timed(ready(lambda: pulled(pull, one))), facts)
 
@@ -161,7 +144,7 @@ def _batch(net: fb.Network, routes: fb.Routes) -> Work:
 
     def facts(solved: jax.Array) -> dict[str, object]:
         same = np.array_equal(rates(capacities[-1]), solved[-1])
-        return _route_facts(routes) | {"scenarios": N_SCENARIOS, "equals_one_solve": same}
+        return route_facts(routes) | {"scenarios": N_SCENARIOS, "equals_one_solve": same}
 
     return Work(
         lambda: None, lambda _: timed(lambda: jax.block_until_ready(many(capacities))), facts
@@ -173,7 +156,7 @@ def _one_sided(net: fb.Network, routes: fb.Routes) -> Work:
     run = lambda: jax.block_until_ready(
         fb.one_sided(lambda s: s.rates, net, routes, {"capacity": np.asarray(net.capacity)})
     )
-    return Work(lambda: None, lambda _: timed(run), lambda _: _route_facts(routes))
+    return Work(lambda: None, lambda _: timed(run), lambda _: route_facts(routes))
 
 
 def _compressing(servers: int) -> Work:
@@ -246,12 +229,12 @@ def _stepping(servers: int, phase: str) -> Work:
     """Build a cluster, or step on it with sensitivities by tier, warm or in a new process."""
     build = lambda: fb.topologies.cluster("dgx-h100", nodes=servers)
     if phase == "build":
-        return Work(lambda: None, lambda _: timed(build), _net_facts)
+        return Work(lambda: None, lambda _: timed(build), net_facts)
     if phase.startswith("route-"):
         net = build()
         flows = fb.traffic.uniform_random(net.hosts, PAIRS if servers > SMALL else 2_000, seed=0)
         route = functools.partial(_route, net, flows, phase.removeprefix("route-"))
-        return Work(lambda: None, lambda _: timed(route), _route_facts)
+        return Work(lambda: None, lambda _: timed(route), route_facts)
     if phase == "cold":
         return Work(lambda: None, lambda _: _cold(servers), lambda _: {})
     net, model, layout = build(), fb.Model.listed(STEP_MODEL), step_layout(servers)
@@ -294,7 +277,7 @@ def _cold(servers: int) -> tuple[float, None]:
 def _reading() -> Work:
     path = Path(fb.__file__).parent / "data" / "demo.ibnetdiscover.gz"
     read = lambda: fb.readers.read(path)
-    return Work(lambda: None, lambda _: timed(read), lambda reading: _net_facts(reading.network))
+    return Work(lambda: None, lambda _: timed(read), lambda reading: net_facts(reading.network))
 
 
 def _import_time(_: None) -> tuple[float, None]:
@@ -305,31 +288,3 @@ def _import_time(_: None) -> tuple[float, None]:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return float(done.stdout), None
-
-
-def _net_facts(net: fb.Network) -> dict[str, object]:
-    return {"links": net.n_links, "nodes": net.n_nodes, "hosts": len(net.hosts)}
-
-
-def _route_facts(routes: fb.Routes) -> dict[str, object]:
-    return {
-        "links": routes.n_links,
-        "flows": routes.n_flows,
-        "hops": routes.n_hops,
-        "bundles": routes.n_bundles,
-        "parts": routes.n_parts,
-    }
-
-
-def _solve_facts(solved: Solved) -> dict[str, object]:
-    net, routes, solution = solved
-    violation = fb.certify(net, routes, solution)
-    if not violation <= CERTIFIED:
-        message = f"the certificate of this solve is {violation:.1e}, more than {CERTIFIED:.0e}."
-        raise RuntimeError(message)
-    return _route_facts(routes) | {
-        "dtype": str(solution.rates.dtype),
-        "ran": solution.method,
-        "rounds": int(solution.rounds),
-        "certificate": violation,
-    }

@@ -138,6 +138,24 @@ def _steps() -> Iterator[Spec]:
         yield Spec("superpod", phase, "n8", sizes)
 
 
+def _fabrics() -> Iterator[Spec]:
+    """Large fabrics: a million pairs of GPUs from nothing to rates, direct networks, all pairs.
+
+    The size of rail pods is the number of servers of 8 GPUs; of a dragonfly it is p, a and h.
+    """
+    whole: dict[str, float | None] = {"n8192": 2.0, "n25000": 4.0}
+    for phase in ("build", "route", "solve"):
+        yield Spec("rail-pods", phase, "n64", dict.fromkeys(whole))
+    yield Spec("rail-pods", "whole", "n64", whole)
+    yield Spec("torus", "build", "4x4x8", {"16x16x16": None, "40x40x40": None})
+    yield Spec("dragonfly", "build", "2-4-2", {"16-32-16": None})
+    yield Spec("slim-fly", "build", "q5", {"q27": None})
+    for phase in ("whole", "with-faults"):
+        yield Spec("contingency", phase, "k4", {"k64": 30.0})
+    yield Spec("fat-tree", "all-pairs", "k8", {"k64": None}, "spray")
+    yield Spec("fat-tree-20-failed", "route-adaptive", "k8", {"k64": None})
+
+
 SPECS = (
     Spec("import", "import", "fabric", {"fabric": 0.3}),
     Spec("file", "read", "demo", {"demo": None}),
@@ -145,6 +163,7 @@ SPECS = (
     *_references(),
     *_random_pairs(),
     *_steps(),
+    *_fabrics(),
 )
 
 

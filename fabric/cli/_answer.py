@@ -81,7 +81,10 @@ def answer(
     load, used = _loads(network, case)
     live = np.asarray(network.alive)
     stats = case.stats
-    rule_said = {"name": rule.name, "seed": rule.seed, "queue_pairs": rule.queue_pairs}
+    rule_said = {
+        "name": rule.name, "seed": rule.seed, "queue_pairs": rule.queue_pairs,
+        "options": rule.options, "draws": rule.draws,
+    }  # fmt: skip
     bottlenecks, held = _bottlenecks(network, case, load, top, tier)
     result: dict[str, Any] = {
         "schema": "fabric.solve/1",
@@ -231,7 +234,7 @@ def _assumptions(asked: Demand, rule: Rule) -> list[dict[str, Any]]:
         entry("queue pairs", rule.queue_pairs, rule.kind("queue-pairs"), "per flow"),
         *asked.assumptions,
     ]
-    if rule.name == "ecmp" or asked.pattern in ("permutation", "incast"):
+    if rule.draws or asked.pattern in ("permutation", "incast"):
         source = "of drawn patterns and ECMP hashes"
         listed.append(entry("seed", rule.seed, rule.kind("seed"), source))
     return listed

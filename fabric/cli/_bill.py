@@ -7,14 +7,15 @@ import typer
 
 from fabric._errors import ModelError
 from fabric.cli._units import counted
-from fabric.topologies import Bill, Item
+from fabric.topologies import Bill, Economics, Item
 
 Prices = Annotated[
     Path | None,
     typer.Option(
         "--prices",
         metavar="FILE",
-        help="YAML with the price of one piece by model (`qm9700: 25000`) and a `currency`.",
+        help="YAML with the price of one piece by model (`qm9700: 25000`), a `currency`, and "
+        "optionally watts under `power` (`power: {qm9700: 747W}`).",
     ),
 ]
 
@@ -69,8 +70,33 @@ def bill_record(bill: Bill) -> dict[str, Any]:
     return record
 
 
+def economics_lines(found: Economics) -> list[str]:
+    """Return what a fabric costs and draws per endpoint, beside what it carries.
+
+    Args:
+        found: Of the network that the bill is of.
+    """
+    lines = [f"  bisection at most {8 * found.bisection / 1e12:,.4g} Tb/s one way"]
+    if found.cost is not None and found.cost_per_endpoint is not None:
+        per = f"{found.cost_per_endpoint:,.0f} {found.currency} per endpoint"
+        if found.cost_per_bisection is not None:
+            per += f", {found.cost_per_bisection:,.2f} per Gb/s of bisection"
+        least = "at least " if found.unpriced else ""
+        lines.append(f"  network without servers: {least}{per}")
+    if found.power is not None and found.power_per_endpoint is not None:
+        least = "at least " if found.unpowered else ""
+        lines.append(
+            f"  power: {least}{found.power / 1e3:,.4g} kW, {found.power_per_endpoint:,.1f} W per "
+            f"endpoint"
+        )
+        lines += [f"    {model}: {said}" for model, said in found.sources.items()]
+    if found.unpowered:
+        lines.append(f"    of unknown power: {', '.join(found.unpowered)}")
+    return lines
+
+
 def bought(bill: dict[str, Any]) -> str:
-    """Return the switches and transceivers of a bill in a few words.
+    """Return the switches, electrical and optical, and transceivers of a bill in a few words.
 
     Args:
         bill: As `bill_record` returns it.
@@ -78,17 +104,18 @@ def bought(bill: dict[str, Any]) -> str:
     models: dict[str, int] = {}
     ends: dict[str, int] = {}
     for row in bill["network"]:
-        if row["part"] == "switch":
+        if row["part"] in ("switch", "ocs", "ocs-port"):
             guess = " (assumed by ports and speed)" if row.get("assumed") else ""
             name = f"{row['model']}{guess}"
             models[name] = models.get(name, 0) + row["count"]
         elif row["part"] == "transceiver":
             name = f"{row['model'].removeprefix('transceiver ')} at the {_ENDS[row['where']]}"
             ends[name] = ends.get(name, 0) + row["count"]
-    said = [f"{count:,} x {model}" for model, count in models.items()]
+    said = ", ".join(f"{count:,} x {model}" for model, count in models.items())
     total = counted(sum(ends.values()), "transceiver")
     parts = ", ".join(f"{count:,} of {name}" for name, count in ends.items())
-    return f"{', '.join(said)}; {total} if all optical" + (f" ({parts})" if parts else "")
+    modules = f"{total} if all optical" + (f" ({parts})" if parts else "")
+    return f"{said}; {modules}" if said else modules
 
 
 def bill_lines(bill: dict[str, Any]) -> list[str]:

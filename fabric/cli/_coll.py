@@ -60,8 +60,8 @@ def coll(
         str | None,
         typer.Option(
             "--routing",
-            metavar="ecmp|spray|adaptive",
-            help="Default: the usual one of the fabric. Adaptive is taken as spray.",
+            metavar="NAME",
+            help="A rule of `fabric list routing`. Default: the usual one of the fabric.",
         ),
     ] = None,
     profile: Annotated[
@@ -90,6 +90,9 @@ def coll(
     )  # fmt: skip
     network = subject.network
     rule = _demand.choose(routing, subject, seed, None)
+    if rule.options:
+        message = f"`--routing {routing}` of a collective takes no options. Use `{rule.name}`."
+        raise ModelError(message)
     gpu = network.labels.about.get("gpu")
     stack = None
     if profile is not None:
@@ -99,7 +102,7 @@ def coll(
     nodes = None if ranks is None else Placement.first(network, ranks).endpoint_of
     report = collectives.collective(
         name, network, nodes, asked, algorithm=algorithm, profile=stack, seed=rule.seed,
-        routing=routing,
+        routing=None if routing is None else rule.name,
     )  # fmt: skip
     answer = _answer(subject, report)
     answer["profile"] = None if stack is None else stack.name

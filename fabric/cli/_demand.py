@@ -4,18 +4,19 @@ import fnmatch
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
-from fabric import routing, traffic
+from fabric import readers, routing, traffic
 from fabric._errors import InfeasibleError, ModelError, joined, some
 from fabric._units import format_size
 from fabric.cli._output import known
-from fabric.cli._subject import Subject
+from fabric.cli._routing import call_options, draws, parsed
+from fabric.cli._subject import DEMO, Subject
 from fabric.cli._units import counted
 from fabric.network import Flows, Network, Routes
 from fabric.traffic._hosts import MOST_FLOWS
@@ -63,6 +64,13 @@ class Rule:
     queue_pairs: int
     why: str
     given: frozenset[str]
+    tables: routing.ForwardingTables | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def draws(self) -> bool:
+        """Whether the seed enters."""
+        return draws(self.name)
 
     def kind(self, flag: str) -> str:
         """Return who chose what a flag says."""
@@ -70,13 +78,20 @@ class Rule:
 
     def routes(self, network: Network, flows: Flows) -> Routes:
         """Return the routes of flows on a network."""
-        options: dict[str, Any] = {"queue_pairs": self.queue_pairs}
-        if self.name == "ecmp":
-            options["seed"] = self.seed
+        if self.tables is not None:
+            pairs = self.queue_pairs
+            return routing.forwarding_tables(network, flows, self.tables, queue_pairs=pairs)
+        options = call_options(self.name, self.options, self.seed, self.queue_pairs)
         return routing.ROUTINGS[self.name](network, flows, **options)
 
 
-def choose(name: str | None, subject: Subject, seed: int | None, queue_pairs: int | None) -> Rule:
+def choose(
+    name: str | None,
+    subject: Subject,
+    seed: int | None,
+    queue_pairs: int | None,
+    tables: readers.TablesReading | None = None,
+) -> Rule:
     """Return the routing asked for, or the usual one of this kind of fabric."""
     flags = {"routing": name, "seed": seed, "queue-pairs": queue_pairs}
     given = frozenset(flag for flag, value in flags.items() if value is not None)
@@ -88,10 +103,53 @@ def choose(name: str | None, subject: Subject, seed: int | None, queue_pairs: in
             upto = f" to {most:,}" if value > most else ""
             message = f"`--{flag} {value}` needs a whole number from {least}{upto}."
             raise ModelError(message)
-    if name is not None:
-        known("--routing", name, [*routing.ROUTINGS, "adaptive"])
-    usual = routing.usual(subject.network, name)
-    return Rule(usual.name, seed or 0, queue_pairs or 1, usual.why, given)
+    if tables is not None:
+        why = f"{tables.entries:,} entries of {len(tables.tables.switches):,} switches"
+        found = f"{why} in '{tables.source}'"
+        return Rule(
+            "tables", seed or 0, queue_pairs or 1, found, given | {"routing"}, tables.tables
+        )
+    asked, options = (None, {}) if name is None else parsed(name)
+    usual = routing.usual(subject.network, asked)
+    rule = Rule(usual.name, seed or 0, queue_pairs or 1, usual.why, given, options=options)
+    call_options(rule.name, options, rule.seed, rule.queue_pairs)  # refused before any work
+    return rule
+
+
+def tables(
+    name: str | None, path: Path | None, lids: Path | None, fabric: str, subject: Subject
+) -> readers.TablesReading | None:
+    """Return the forwarding tables that a command line asks for, None where it does not.
+
+    Args:
+        name: Of the routing, None where not given.
+        path: Of the dump of the tables.
+        lids: Of the file with the LIDs of the end nodes. Default: the fabric itself.
+        fabric: As the command line names it.
+        subject: The same, read.
+
+    Raises:
+        ModelError: If the flags contradict each other, the fabric has no ports, or a file is wrong.
+    """
+    if path is None and (name == "tables" or lids is not None):
+        flag = "`--routing tables`" if name == "tables" else f"`--lids {lids}`"
+        message = f"{flag} needs the dump of the forwarding tables. Add `--tables FILE`."
+        raise ModelError(message)
+    if path is None:
+        return None
+    if name not in (None, "tables"):
+        message = f"`--tables {path}` says how to route, and so does `--routing {name}`. Leave one."
+        raise ModelError(message)
+    if subject.format != "ibnetdiscover":
+        message = (
+            f"`--tables {path}` needs a fabric whose ports and GUIDs are known: the output of "
+            f"`ibnetdiscover`. '{subject.source}' is of format {subject.format}."
+        )
+        raise ModelError(message)
+    try:
+        return readers.lfts(path, lids or (DEMO if fabric == "demo" else Path(fabric)))
+    except ModelError as error:
+        raise ModelError(str(error).replace("`lids`:", "`--lids`:")) from None
 
 
 def demand(

@@ -1,11 +1,11 @@
 """`fabric list`: every name that the other verbs take."""
 
-import inspect
 from typing import Annotated, Any
 
 import typer
 
-from fabric.cli._list_part import part, part_names, text
+from fabric.cli._list_part import KINDS, part, part_names, text
+from fabric.cli._list_rules import parameters, rule_rows
 from fabric.cli._output import FORMATS, Format, Output, check_output, emit, known
 
 _PARTS = ("servers", "gpus", "nics", "switches", "profiles")
@@ -14,7 +14,9 @@ _PARTS = ("servers", "gpus", "nics", "switches", "profiles")
 def list_known(
     kind: Annotated[
         str | None,
-        typer.Argument(help="gpu, server, nic, switch, profile or model: only those."),
+        typer.Argument(
+            help="gpu, server, nic, switch, profile, model, topologies or routing: only those."
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Argument(help="One of them: its numbers, each with its source.")
@@ -33,26 +35,15 @@ def list_known(
 
 
 def _known() -> dict[str, Any]:
-    from fabric import collectives, hardware, readers, routing, solvers, topologies, traffic
+    from fabric import collectives, hardware, readers, solvers, topologies, traffic
     from fabric.scenario import scenario_names
     from fabric.training import model_names
 
     return {
         "schema": "fabric.list/1",
         "builders": [
-            {
-                "name": name,
-                "does": _first_line(builder),
-                "parameters": [
-                    {
-                        "name": key,
-                        "required": p.default is p.empty,
-                        "default": None if p.default is p.empty else p.default,
-                    }
-                    for key, p in inspect.signature(builder).parameters.items()
-                ],
-            }
-            for name, builder in topologies.BUILDERS.items()
+            row | {"parameters": parameters(topologies.BUILDERS[row["name"]])}
+            for row in rule_rows("topology")
         ],
         "clusters": [
             {"name": name, "server": design.server, "network": design.network}
@@ -64,27 +55,16 @@ def _known() -> dict[str, Any]:
         "hardware": {kind: list(hardware.names(kind)) for kind in _PARTS},
         "collectives": {name: list(ways) for name, ways in collectives.ALGORITHMS.items()},
         "patterns": list(traffic.PATTERNS),
-        "routings": [
-            {"name": name, "does": _first_line(rule)} for name, rule in routing.ROUTINGS.items()
-        ],
+        "routings": rule_rows("routing"),
         "formats": {"read": list(readers.FORMATS), "written": list(readers.WRITERS)},
         "methods": list(solvers.METHODS),
         "fabrics": ["demo"],
     }
 
 
-def _first_line(thing: object) -> str:
-    return (inspect.getdoc(thing) or "").partition("\n")[0].removeprefix("Return ")
-
-
 def _text(answer: dict[str, Any]) -> list[str]:
-    lines = ["builders   fabric topo NAME:key=value,...  (with = are defaults)"]
-    for builder in answer["builders"]:
-        keys = [
-            p["name"] if p["required"] else f"{p['name']}={_short(p['default'])}"
-            for p in builder["parameters"]
-        ]
-        lines += _wrapped(f"  {builder['name']}", keys)
+    builders = [row["name"] for row in answer["builders"]]
+    lines = _wrapped("builders  ", builders, indent=10)
     clusters = [f"{row['name']} ({row['most']:,})" for row in answer["clusters"]]
     lines += _wrapped("clusters   NAME:nodes=N, up to", clusters)
     lines += _wrapped("models    ", answer["models"], indent=10)
@@ -92,25 +72,18 @@ def _text(answer: dict[str, Any]) -> list[str]:
     for kind in _PARTS:
         lines += _wrapped(f"{kind:10}", answer["hardware"][kind], indent=10)
     lines.append("fabrics    demo (ships with the package), or a file")
-    lines.append(
-        "details    of one: fabric list gpu h100-sxm; server, nic, switch, profile or model"
-    )
+    lines += _wrapped("details    fabric list KIND NAME, KIND one of", list(KINDS), indent=10)
     lines += [
         f"{'' if i else 'collectives':11} {name:14} {', '.join(ways)}"
         for i, (name, ways) in enumerate(answer["collectives"].items())
     ]
     lines.append(f"patterns   {', '.join(answer['patterns'])}")
-    lines.append("routings")
-    lines += [f"  {rule['name']:8} {rule['does']}" for rule in answer["routings"]]
+    lines += _wrapped("routings  ", [row["name"] for row in answer["routings"]], indent=10)
     formats = answer["formats"]
     read, written = ", ".join(formats["read"]), ", ".join(formats["written"])
     lines.append(f"formats    read: {read}; written: {written}")
     lines.append(f"methods    {', '.join(answer['methods'])}")
     return lines
-
-
-def _short(default: object) -> str:
-    return "auto" if default is None else str(default)
 
 
 def _wrapped(name: str, keys: list[str], width: int = 98, indent: int = 17) -> list[str]:

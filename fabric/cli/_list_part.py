@@ -7,10 +7,11 @@ from typing import Any
 
 from fabric._evidence import Evidence
 from fabric._units import format_rate, format_size
+from fabric.cli._list_rules import RULE_KINDS, rows_text, rule, rule_rows, rule_text
 from fabric.cli._output import known
 
 WIDTH = 100
-KINDS = ("gpu", "server", "nic", "switch", "profile", "model")
+KINDS = ("gpu", "server", "nic", "switch", "profile", "model", *RULE_KINDS)
 """What `fabric list` shows one of."""
 
 _RATES = ("hbm", "scale_up", "rate", "link_rate", "pcie_rate", "socket_rate")
@@ -27,6 +28,8 @@ def part(kind: str, name: str) -> dict[str, Any]:
         ModelError: If there is no such kind or part.
     """
     kind = known("KIND", _singular(kind), KINDS)
+    if kind in RULE_KINDS:
+        return rule(kind, name)
     record = _getters()[kind](name)
     plain: dict[str, Any] = {}
     numbers = []
@@ -58,6 +61,10 @@ def part_names(kind: str) -> dict[str, Any]:
     from fabric.training import model_names
 
     kind = known("KIND", _singular(kind), KINDS)
+    if kind in RULE_KINDS:
+        rows = rule_rows(kind)
+        names = [row["name"] for row in rows]
+        return {"schema": "fabric.part/1", "part": kind, "names": names, "rows": rows}
     plural = "switches" if kind == "switch" else f"{kind}s"
     found = model_names() if kind == "model" else hardware.names(plural)
     return {"schema": "fabric.part/1", "part": kind, "names": list(found)}
@@ -65,8 +72,12 @@ def part_names(kind: str) -> dict[str, Any]:
 
 def text(answer: dict[str, Any]) -> list[str]:
     """Return a part, or the names of a kind, for people."""
+    if "rows" in answer:
+        return rows_text(answer["rows"], WIDTH)
     if "names" in answer:
         return list(answer["names"])
+    if "parameters" in answer:
+        return rule_text(answer, WIDTH)
     lines = [f"{answer['part']} {answer['name']}"]
     if answer["source"]:
         kind = answer["settings"].get("kind")
@@ -114,7 +125,8 @@ def _getters() -> dict[str, Callable[[str], Any]]:
 
 
 def _singular(kind: str) -> str:
-    return "switch" if kind == "switches" else kind.removesuffix("s")
+    odd = {"switches": "switch", "topologies": "topology", "builders": "topology"}
+    return odd.get(kind, kind.removesuffix("s"))
 
 
 def _values(record: Any, prefix: str) -> list[tuple[str, Any]]:

@@ -51,8 +51,12 @@ def header(answer: dict[str, Any]) -> list[str]:
         f"{counted(answer['links_present'], 'link')} used",
         "  ",
     )
-    if out := answer.get("failed"):
-        lines += _wrapped(f"failed: {listed([*out['nodes'], *out['links']], 5)}", "  ")
+    out = answer.get("failed", {})
+    if dead := [*out.get("nodes", ()), *out.get("links", ())]:
+        lines += _wrapped(f"failed: {listed(dead, 5)}", "  ")
+    if slow := out.get("degraded"):
+        named = listed([*slow.get("nodes", ()), *slow.get("links", ())], 5)
+        lines += _wrapped(f"at {slow['factor']:.4g} of their capacity: {named}", "  ")
     if hosts := answer.get("read", {}).get("hosts"):
         left = [f"{len(row['hosts'])} ({row['why']})" for row in hosts["left_out"] if row["hosts"]]
         without = f"; left out {', '.join(left)}" if left else ""

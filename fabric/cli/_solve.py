@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from fabric.cli._subject import (
     load,
 )
 from fabric.cli._units import listed
+from fabric.readers import TablesReading
 from fabric.topologies._uniform import UniformDesign, uniform_design
 
 _TELL_FROM = 1.0
@@ -52,8 +54,24 @@ def solve(
         str | None,
         typer.Option(
             "--routing",
-            metavar="ecmp|spray|adaptive",
-            help="Default: spray for InfiniBand, else ecmp. Adaptive is taken as spray.",
+            metavar="NAME[:KEY=VALUE,...]",
+            help="A rule of `fabric list routing`, such as flowlet:n=8, or tables. Default: spray "
+            "for InfiniBand, else ecmp.",
+        ),
+    ] = None,
+    tables: Annotated[
+        Path | None,
+        typer.Option(
+            "--tables",
+            help="Forwarding tables that OpenSM, `ibroute` or `dump_fts` wrote; flows follow them.",
+        ),
+    ] = None,
+    lids: Annotated[
+        Path | None,
+        typer.Option(
+            "--lids",
+            help="File with the LIDs of `--tables`: `opensm-subnet.lst` or `ibnetdiscover` "
+            "output; default FABRIC.",
         ),
     ] = None,
     hosts: Annotated[
@@ -145,7 +163,10 @@ def solve(
     network = subject.network.without(nodes=failed)
     if tier is not None:
         network.labels.is_tier(tier)
-    rule = _demand.choose(routing, subject, seed, queue_pairs)
+    read = _demand.tables(routing, tables, lids, fabric, subject)
+    for said in _odd(read) if read else ():
+        note(said)
+    rule = _demand.choose(routing, subject, seed, queue_pairs, read)
     asked = _demand.demand(network, pattern, flows, matrix, columns, hosts, rule, failed)
 
     start = time.monotonic()
@@ -159,8 +180,10 @@ def solve(
     answer = _answer.answer(subject, network, asked, rule, case, top=top, tier=tier, failed=failed)
     if sensitivity is not None:
         answer |= _sensitivity.sensitivity(network, case, sensitivity, objective, top)
-    # The design is that of the fabric as read: a failed switch lacks no cable.
-    design = uniform_design(subject.network) if compare or plug else None
+    # The design is that of the fabric as read: a failed switch lacks no cable. Tables know nothing
+    # of cables that are not there.
+    designed = (compare or plug) and rule.tables is None
+    design = uniform_design(subject.network) if designed else None
     pairs = []
     if design is not None and design.missing:
         whole = _answer.solved(design.network.without(nodes=failed), asked, rule, method)
@@ -172,8 +195,18 @@ def solve(
             network, design, pairs, asked, rule, method, case, limit=limit
         )
     elif plug:
-        note(f"`--plug` has no cable to try: {_no_cable(design)}")
+        why = "the tables use those that are there" if rule.tables else _no_cable(design)
+        note(f"`--plug` has no cable to try: {why}")
     emit(answer, lambda said: text(said, top), format, output)
+
+
+def _odd(read: TablesReading) -> list[str]:
+    """Return what deserves a look in forwarding tables."""
+    said = [f"{row['count']:,} {row['what']}" for row in read.ignored]
+    of_kind = Counter(row["what"] for row in read.contradicted)
+    said += [f"{count:,} x {what}" for what, count in of_kind.items()]
+    left_out = [f"left out or contradicted: {listed(said, 6)}"] if said else []
+    return [f"'{read.source}': {text}" for text in (*read.warnings, *left_out)]
 
 
 def _no_cable(design: UniformDesign | None) -> str:

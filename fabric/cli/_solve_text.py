@@ -50,7 +50,8 @@ def _header(answer: dict[str, Any]) -> list[str]:
         lines.append(f"  {counted(out, 'flow')} left out: an end failed or is not of `--hosts`")
     if any(entry["source"] == AT_ONCE for entry in answer["assumptions"]):
         lines.append(f"  {AT_ONCE}")
-    seed = f", seed {routing['seed']}" if routing["name"] == "ecmp" else ""
+    seed = f", seed {routing['seed']}" if routing["draws"] else ""
+    seed += "".join(f", {key} {value}" for key, value in routing["options"].items())
     pairs = f", {routing['queue_pairs']} queue pairs" if routing["queue_pairs"] > 1 else ""
     lines.append(f"  routing: {routing['name']}{seed}{pairs} ({routing['why']})")
     failed = [listed(fabric["failed"], 5)] if fabric["failed"] else []

@@ -3,6 +3,7 @@
 import re
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,14 @@ from jaxtyping import Bool
 
 from fabric import readers, topologies
 from fabric._errors import ModelError
-from fabric.cli._bill import Prices, bill_lines, bill_record, bought, read_prices
+from fabric.cli._bill import (
+    Prices,
+    bill_lines,
+    bill_record,
+    bought,
+    economics_lines,
+    read_prices,
+)
 from fabric.cli._output import (
     FORMATS,
     Format,
@@ -70,11 +78,16 @@ def topo(
         _export(subject.network, export, output)
         return
     answer = readers.summary(subject.reading or subject.network)
-    answer["switches"] = int(_is_switch(subject.network).sum())
+    answer["switches"] = int(_is_switch(subject).sum())
     answer["about"] = dict(subject.network.labels.about)
     _count_cables(answer, subject)
-    answer["bill_of_materials"] = _materials(subject.network, listed_prices)
-    emit(answer, lambda said: _text(said, subject), format, output)
+    answer["bill_of_materials"] = _materials(subject, listed_prices)
+    more: list[str] = []
+    if listed_prices is not None:
+        found = topologies.economics(subject.network, listed_prices)
+        answer["economics"] = found.as_dict()
+        more = economics_lines(found)
+    emit(answer, lambda said: _text(said, subject, more), format, output)
 
 
 def _export(network: Network, export: str, output: Path) -> None:
@@ -83,10 +96,15 @@ def _export(network: Network, export: str, output: Path) -> None:
     note(f"wrote {output}: {counted(cables, 'cable')} as {export}")
 
 
-def _is_switch(network: Network) -> Bool[np.ndarray, " nodes"]:
-    """Return which nodes are switches of the fabric; those inside servers are not."""
-    labels = network.labels
-    inside = labels.is_kind(*topologies.INSIDE_KINDS, "router")
+def _is_switch(subject: Subject) -> Bool[np.ndarray, " nodes"]:
+    """Return which nodes are switches of the fabric; those inside servers are not.
+
+    In a dump, a router leads to other subnets; in a network of ours it is how a paper calls a
+    switch.
+    """
+    labels = subject.network.labels
+    apart = () if subject.reading is None else ("router",)
+    inside = labels.is_kind(*topologies.INSIDE_KINDS, *apart)
     return np.asarray(labels.forwards) & ~np.asarray(labels.endpoint) & ~inside
 
 
@@ -120,12 +138,12 @@ def _by_tier(rows: list[tuple[str, float, int]]) -> list[dict[str, Any]]:
     ]
 
 
-def _materials(network: Network, prices: dict[str, object] | None) -> dict[str, Any]:
+def _materials(subject: Subject, prices: dict[str, object] | None) -> dict[str, Any]:
     """Return the one bill: switches by ports in use, cables, and what is bought by model."""
-    labels = network.labels
+    network, labels = subject.network, subject.network.labels
     live = np.flatnonzero(np.asarray(network.alive))
     ports = np.bincount(labels.src[live], minlength=labels.n_nodes)
-    switches = np.flatnonzero(_is_switch(network))
+    switches = np.flatnonzero(_is_switch(subject))
     kinds = Counter((labels.kinds[labels.kind_of[n]], int(ports[n])) for n in switches.tolist())
     return {
         "switches": [
@@ -139,7 +157,7 @@ def _materials(network: Network, prices: dict[str, object] | None) -> dict[str, 
     } | bill_record(topologies.bill(network, prices))
 
 
-def _text(answer: dict[str, Any], subject: Subject) -> list[str]:
+def _text(answer: dict[str, Any], subject: Subject, more: Sequence[str] = ()) -> list[str]:
     lines = [answer["source"]]
     if subject.reading is None:
         lines.append("  made by a builder")
@@ -180,7 +198,7 @@ def _text(answer: dict[str, Any], subject: Subject) -> list[str]:
     lines += _first(kinds, 4, "kind", 2)
     total = counted(sum(row["count"] for row in bill["cables"]), "cable")
     lines.append(f"  {total}, {counted(bill['endpoints'], 'endpoint')}; {bought(bill)}")
-    return [piece for line in lines + bill_lines(bill) for piece in _folded_line(line)]
+    return [piece for line in [*lines, *bill_lines(bill), *more] for piece in _folded_line(line)]
 
 
 def _folded_line(line: str, width: int = 100) -> list[str]:

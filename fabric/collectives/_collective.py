@@ -54,7 +54,7 @@ def collective(
             `bus_factor`.
         algorithm: "auto", the fastest of those that NCCL would choose from, or one of
             `ALGORITHMS` by name.
-        routing: "ecmp" or "spray". Default: the usual one of the cluster, else "ecmp".
+        routing: A name of `routing.ROUTINGS`. Default: the usual one of the cluster, else "ecmp".
         profile: Its `collectives` say how far NCCL's tables hold. Default: that of the GPU, if the
             network names it, else typical ones; listed in the answer.
         seed: Of ECMP hashes.

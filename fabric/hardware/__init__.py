@@ -26,3 +26,4 @@ from fabric.hardware._records import (
     Switch as Switch,
     evidence as evidence,
 )
+from fabric.hardware._watts import parse_power as parse_power

@@ -19,6 +19,7 @@ from fabric.hardware._profile import (
     replaced,
 )
 from fabric.hardware._records import Gpu, Nic, Server, Switch, evidence
+from fabric.hardware._watts import parse_power
 
 _DTYPES = ("bf16", "fp16", "fp8", "tf32", "fp32")
 _SECTIONS = {
@@ -83,15 +84,21 @@ def switch(name: str, folder: Folder = None) -> Switch:
         "ports": found.whole("ports"),
     }
     fields |= _modules(found)
+    if found.has("power"):
+        fields["power"] = found.quantity("power", parse_power)
     return found.build(lambda: Switch(name=name, **fields))
 
 
 def server(name: str, folder: Folder = None) -> Server:
     """Return a server of the catalogue; arguments and errors as of `gpu`.
 
+    An entry with `boards` describes one of them, and the server is so many.
+
     Examples:
         >>> server("dgx-a100").pcie_of_gpu
         (0, 0, 1, 1, 2, 2, 3, 3)
+        >>> server("dgx-h100-nvl256").n_gpus
+        256
     """
     name, found = entry("servers", name, folder)
     fields: dict[str, Any] = {key: _named(found, key, f"{key}s", folder) for key in ("gpu", "nic")}
@@ -102,7 +109,25 @@ def server(name: str, folder: Folder = None) -> Server:
     fields |= {key: found.quantity(key, parse_rate) for key in rates}
     fields |= {"gpudirect": found.flag("gpudirect"), "kind": found.kind, "source": found.source}
     fields |= _modules(found)
-    return found.build(lambda: Server(name=name, **fields))
+    fields |= {key: found.wholes(key) for key in ("uplinks",) if found.has(key)}
+    fields |= {key: found.whole(key) for key in ("boards", "top_chips") if found.has(key)}
+    return found.build(lambda: Server(name=name, **_repeated(fields)))
+
+
+def _repeated(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of all boards of a server, from those of one."""
+    if (boards := fields.get("boards", 1)) < 2:
+        return fields
+    n_pcie, n_sockets = len(fields["socket_of_pcie"]), max(fields["socket_of_pcie"], default=0) + 1
+    steps = {
+        "pcie_of_gpu": n_pcie, "pcie_of_nic": n_pcie, "nic_of_gpu": fields["n_nics"],
+        "socket_of_pcie": n_sockets,
+    }  # fmt: skip
+    whole = {
+        key: tuple(board * step + n for board in range(boards) for n in fields[key])
+        for key, step in steps.items()
+    }
+    return fields | whole | {key: boards * fields[key] for key in ("n_gpus", "n_nics")}
 
 
 def profile(name: str, folder: Folder = None) -> Profile:

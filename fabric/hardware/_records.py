@@ -67,6 +67,7 @@ class Switch:
         ports: Number of ports.
         rate: byte/s per port and direction.
         ports_per_module: Ports that share a transceiver module: 2 where cages are twin-port.
+        power: Watts without transceiver modules; None: not known.
 
     Examples:
         >>> from fabric import hardware
@@ -79,6 +80,7 @@ class Switch:
     ports: int
     rate: Evidence
     ports_per_module: Evidence = _A_MODULE_PER_PORT
+    power: Evidence | None = None
 
     @property
     def capacity(self) -> float:
@@ -109,6 +111,12 @@ class Server:
         kind: How the wiring is known, one of the kinds of `Evidence`.
         source: Where the wiring comes from.
         ports_per_module: Ports of its NICs that share a transceiver module.
+        boards: Boards that the GPUs are divided over, each with NVSwitch chips of its own; `chips`
+            counts those of one board. Default 1.
+        uplinks: (chips,), NVLinks of each chip of a board to a second level of chips. Default:
+            none.
+        top_chips: Chips of the second level; every board has as many links to each of them, and
+            chip after chip of a board takes its share.
 
     Raises:
         ModelError: With every field that has a wrong length or points at something absent.
@@ -140,6 +148,9 @@ class Server:
     kind: str = "user"
     source: str = "given by the caller"
     ports_per_module: Evidence = _A_MODULE_PER_PORT
+    boards: int = 1
+    uplinks: tuple[int, ...] = ()
+    top_chips: int = 0
 
     def __post_init__(self) -> None:
         raise_faults(_wiring_faults(self))
@@ -148,6 +159,11 @@ class Server:
     def links_per_gpu(self) -> int:
         """NVLink or xGMI links of every GPU."""
         return sum(self.chips) + self.mesh * (self.n_gpus - 1)
+
+    @property
+    def n_chips(self) -> int:
+        """Number of NVSwitch chips, on boards and above them."""
+        return self.boards * len(self.chips) + self.top_chips
 
     @property
     def scale_up(self) -> float:
@@ -242,6 +258,33 @@ def _wiring_faults(server: Server) -> list[str]:
             f"Server '{server.name}' has NVSwitch chips and a mesh. Give `chips` or `mesh`, and "
             f"leave the other empty."
         )
+    faults += _board_faults(server)
     if not server.socket_of_pcie:
         faults.append(f"`socket_of_pcie` of server '{server.name}' needs a PCIe switch at least.")
     return faults
+
+
+def _board_faults(server: Server) -> list[str]:
+    """Return what is wrong with boards and the chips above them."""
+    of = f"of server '{server.name}'"
+    if server.boards < 1 or server.n_gpus % server.boards:
+        return [
+            f"`boards={server.boards}` {of} does not divide its {server.n_gpus} GPUs. Use a number "
+            f"that does."
+        ]
+    if not server.uplinks and not server.top_chips:
+        if server.boards > 1 and server.chips:
+            return [f"`boards` {of} need `uplinks` and `top_chips` to join them. Give both."]
+        return []
+    if len(server.uplinks) != len(server.chips):
+        return [
+            f"`uplinks` {of} needs {len(server.chips)} entries, one per chip of a board, but has "
+            f"{len(server.uplinks)}."
+        ]
+    links = sum(server.uplinks)
+    if min(server.uplinks, default=0) < 0 or server.top_chips < 1 or links % server.top_chips:
+        return [
+            f"`top_chips={server.top_chips}` {of} does not divide the {links} uplinks of a board. "
+            f"Use a number that does."
+        ]
+    return []

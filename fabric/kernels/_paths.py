@@ -15,7 +15,7 @@ UNTIL, COUNT, START, NAME = 0, 1, 2, 3  # columns of `Usable.state`
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _ONE, _ZERO, _TOP = np.uint64(1), np.uint64(0), np.uint64(63)
-_GOLD = np.uint64(0x9E3779B97F4A7C15)
+GOLD = np.uint64(0x9E3779B97F4A7C15)
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _R30, _R27, _R31, _R32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
 _DEBRUIJN, _R58 = np.uint64(0x03F79D71B4CB0A89), np.uint64(58)
@@ -271,7 +271,7 @@ def usable_first(ptr, to, cost, found, s, host, line):
 
 
 @njit(cache=True, nogil=True)
-def walk_hashed(g, u, d, at, stop, pairs, first, dist, seed, salted, chunk, length):
+def walk_hashed(g, u, d, at, stop, pairs, first, dist, seed, ends, salted, chunk, length):
     """Walk rows `at` to `stop` hop by hop; return where it stopped and how much of `chunk` it used.
 
     Rows are flows sorted by target, times queue pairs: row i is queue pair `i % pairs` of flow
@@ -287,6 +287,7 @@ def walk_hashed(g, u, d, at, stop, pairs, first, dist, seed, salted, chunk, leng
         first: Number of the block's first target.
         dist: Of the block.
         seed: uint64.
+        ends: Whether rows are hashed by their ends and queue pair, rather than by their number.
         salted: Whether every node hashes with a salt of its own.
         chunk: Links are written here, row after row, until the next row might not fit.
         length: (rows,) in the order of the flows, filled with hop counts; -1 where the
@@ -303,7 +304,7 @@ def walk_hashed(g, u, d, at, stop, pairs, first, dist, seed, salted, chunk, leng
         s, end, target = src[i], dst[i], target_of[i]
         t, host, goal = target - first, d.target_host[target], d.target_node[target]
         line = dist[t]
-        key = mix(seed + np.uint64(row + 1) * _GOLD)
+        key = row_key(seed, row, at % pairs, s, end, ends)
         begun = used
         v = forward_of[s]
         reached = True
@@ -340,8 +341,17 @@ def walk_hashed(g, u, d, at, stop, pairs, first, dist, seed, salted, chunk, leng
 
 
 @njit(cache=True, nogil=True)
+def row_key(seed, row, pair, s, end, ends):
+    """Return the hash of a row: of its number, or of its ends and the number of its queue pair."""
+    if not ends:
+        return mix(seed + np.uint64(row + 1) * GOLD)
+    key = mix(mix(seed + np.uint64(s + 1) * GOLD) + np.uint64(end + 1) * GOLD)
+    return mix(key + np.uint64(pair + 1) * GOLD)
+
+
+@njit(cache=True, nogil=True)
 def _hash(key, node, salted):
-    return mix(key + mix(np.uint64(node + 1) * _GOLD)) if salted else mix(key)
+    return mix(key + mix(np.uint64(node + 1) * GOLD)) if salted else mix(key)
 
 
 @njit(cache=True, nogil=True)

@@ -1,4 +1,4 @@
-"""Compiled spray: equal splits at every switch, kept once for all the flows that share them.
+"""Compiled spray: splits at every switch, equal or by weight, kept once for all that share them.
 
 A *distribution* is the share of a flow that stands at each of some nodes. Towards a target, the
 nodes farthest from it split their shares over their usable cables: that split is a *bundle*, and
@@ -20,6 +20,7 @@ _LARGEST = 1 << 20  # denominator of a fraction that rounding noise is removed f
 _NOISE = 2.0**-49
 
 BUNDLES, PARTS, DISTRIBUTIONS, SHARES = 0, 1, 2, 3  # positions in `book.size` and `book.need`
+STUCK_AT, STUCK_TO = 0, 1  # positions in `book.stuck`
 
 
 @njit(cache=True, nogil=True)
@@ -64,8 +65,8 @@ def refill(table, keys, count):
 def walk_sprayed(g, u, d, book, at, stop, first, last, dist, chunk, length):
     """Walk flows `at` to `stop` stage by stage; return where it stopped and how much it wrote.
 
-    It stops early when `chunk` might not hold the next flow, or when `book` is too small: then
-    `book.need` is not 0.
+    It stops early when `chunk` might not hold the next flow, when `book` is too small: then
+    `book.need` is not 0; or when no usable link of a node has a weight: then `book.stuck` says so.
 
     Args:
         g: `Graph`.
@@ -94,7 +95,7 @@ def walk_sprayed(g, u, d, book, at, stop, first, last, dist, chunk, length):
         if state < 0:
             bundle = np.int64(first_of[s])
             if bundle < 0 or (after[bundle] != sink and line[after[bundle]] < 0):
-                bundle = _first_bundle(g, u, book, s, host, line)
+                bundle = first_bundle(g, u, book, s, target, host, line)
             if bundle == -1:
                 return at, used
             if bundle >= 0:
@@ -110,7 +111,7 @@ def walk_sprayed(g, u, d, book, at, stop, first, last, dist, chunk, length):
         while state != goal:
             bundle = np.int64(seen[state])
             if until[state] <= target:
-                bundle = _stage_bundle(g, u, book, state, target, first, last, host, line)
+                bundle = stage_bundle(g, u, book, state, target, first, last, host, line)
                 if bundle == -1:
                     return at, begun
             chunk[used] = bundle
@@ -119,7 +120,7 @@ def walk_sprayed(g, u, d, book, at, stop, first, last, dist, chunk, length):
         if host < 0 and forward_of[end] < 0:
             bundle = np.int64(last_of[end])
             if bundle < 0:
-                bundle = _last_bundle(g, book, end, sink)
+                bundle = last_bundle(g, book, end, target, sink)
                 if bundle == -1:
                     return at, begun
             chunk[used] = bundle
@@ -130,7 +131,7 @@ def walk_sprayed(g, u, d, book, at, stop, first, last, dist, chunk, length):
 
 
 @njit(cache=True, nogil=True)
-def _first_bundle(g, u, book, s, host, line):
+def first_bundle(g, u, book, s, target, host, line):
     """Return the bundle out of source host s; -1: no room, -2: there is no way."""
     n = usable_first(g.first_ptr, g.first_to, g.first_cost, u.first, s, host, line)
     if n == 0:
@@ -143,29 +144,37 @@ def _first_bundle(g, u, book, s, host, line):
         book.stage_to[i] = len(g.out_ptr) - 1 if g.first_to[k] < 0 else g.first_to[k]
         book.stage_use[i] = 1.0 / n
         seal = mix(seal + np.uint64(g.first_link[k]))
-    bundle = _enter(book, np.int64(-1 - s), seal, n, n)
+    if len(book.weight):
+        n = weigh(book, 0, n, 1.0, s, target)
+        if n == 0:
+            return -1
+    bundle = enter(book, np.int64(-1 - s), seal, n, n)
     if only and bundle >= 0:
         book.first_of[s] = bundle
     return bundle
 
 
 @njit(cache=True, nogil=True)
-def _last_bundle(g, book, end, sink):
+def last_bundle(g, book, end, target, sink):
     """Return the bundle from the target switch to host `end`; -1: no room."""
     begun, n = g.last_ptr[end], g.last_ptr[end + 1] - g.last_ptr[end]
     for i in range(n):
         book.stage_link[i] = g.last_link[begun + i]
         book.stage_to[i] = sink
         book.stage_use[i] = 1.0 / n
+    if len(book.weight):
+        n = weigh(book, 0, n, 1.0, g.node_of[g.last_from[begun]], target)
+        if n == 0:
+            return -1
     origin = np.int64(-1 - len(g.forward_of) - end)
-    bundle = _enter(book, origin, mix(np.uint64(g.last_link[begun])), n, n)
+    bundle = enter(book, origin, mix(np.uint64(g.last_link[begun])), n, n)
     if bundle >= 0:
         book.last_of[end] = bundle
     return bundle
 
 
 @njit(cache=True, nogil=True)
-def _stage_bundle(g, u, book, state, target, first, last, host, line):
+def stage_bundle(g, u, book, state, target, first, last, host, line):
     """Return the bundle that distribution `state` takes towards a target; -1: no room."""
     share_node, share_of = book.share_node, book.share
     begun, end = book.share_ptr[state], book.share_ptr[state + 1]
@@ -195,13 +204,18 @@ def _stage_bundle(g, u, book, state, target, first, last, host, line):
         for k in range(at, at + n):
             link[count], to[count], use[count] = hop[k, 0], hop[k, 1], part
             count += 1
+        if len(book.weight):
+            before = count - n
+            count = weigh(book, before, count, share, g.node_of[v], target)
+            if count == before:
+                return -1
         seal = mix(seal + u.seal[v])
     held = count
     for i in range(begun, end):
         if line[share_node[i]] != farthest:
             to[held], use[held] = share_node[i], share_of[i]
             held += 1
-    bundle = _enter(book, state, seal, count, held)
+    bundle = enter(book, state, seal, count, held)
     if bundle >= 0:
         book.seen_until[state] = first + next_change(change, target - first, last - first)
         book.seen_block[state] = first
@@ -210,12 +224,32 @@ def _stage_bundle(g, u, book, state, target, first, last, host, line):
 
 
 @njit(cache=True, nogil=True)
-def _enter(book, origin, seal, n, held):
+def weigh(book, begun, end, share, node, target):
+    """Share out over staged links from `begun` by weight; return where those with any end."""
+    link, to, use, weight = book.stage_link, book.stage_to, book.stage_use, book.weight
+    total = 0.0
+    for i in range(begun, end):
+        total += weight[link[i]]
+    kept = begun
+    for i in range(begun, end):
+        w = weight[link[i]]
+        if w > 0.0:
+            link[kept], to[kept], use[kept] = link[i], to[i], snap(share * w / total)
+            kept += 1
+    if kept == begun:
+        book.stuck[STUCK_AT], book.stuck[STUCK_TO] = node, target
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def enter(book, origin, seal, n, held):
     """Return the bundle of the n staged links from `origin`, made where there is none; -1: no room.
 
-    Staged entries from n to `held` are shares that stay where they are.
+    Staged entries from n to `held` are shares that stay where they are. With `held` 0 the bundle
+    leads to no distribution.
     """
     table, part_link, link = book.bundle_table, book.part_link, book.stage_link
+    part_use, use = book.part_use, book.stage_use
     mask = len(table) - 1
     i = np.int64(seal) & mask
     while table[i] >= 0:
@@ -227,7 +261,7 @@ def _enter(book, origin, seal, n, held):
             and book.part_ptr[bundle + 1] - at == n
         ):
             k = 0
-            while k < n and part_link[at + k] == link[k]:
+            while k < n and part_link[at + k] == link[k] and part_use[at + k] == use[k]:
                 k += 1
             if k == n:
                 return bundle
@@ -245,12 +279,11 @@ def _enter(book, origin, seal, n, held):
     need[:] = 0
     bundle = size[BUNDLES]
     at = size[PARTS]
-    part_use, use = book.part_use, book.stage_use
     for k in range(n):
         part_link[at + k], part_use[at + k] = link[k], use[k]
     book.part_ptr[bundle + 1] = at + n
     book.origin[bundle], book.bundle_seal[bundle] = origin, seal
-    book.next[bundle] = _settle(book, held)
+    book.next[bundle] = _settle(book, held) if held else -1
     table[i] = bundle
     size[BUNDLES] += 1
     size[PARTS] += n

@@ -1,11 +1,12 @@
 """`Network`: links with capacity, latency, routing cost and an alive mask; labels beside them."""
 
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from fabric._errors import ModelError, raise_faults, some
 from fabric._typing import AnyArray, LinkBools, LinkFloats, LinkInts
@@ -39,7 +40,7 @@ class Network(eqx.Module):
 
     Names, kinds, tiers and the ends of links are in `labels`, outside the pytree: a network that
     comes back out of a JAX transformation, `eqx.tree_at` or `dataclasses.replace` has lost them.
-    `with_capacity`, `with_alive` and `without` keep them.
+    `with_capacity`, `with_alive`, `without` and `degraded` keep them.
 
     NumPy arrays are copied unless they are read-only already, and refuse writes.
 
@@ -225,17 +226,56 @@ class Network(eqx.Module):
             >>> int(net.without(nodes=["spine0"]).alive.sum()), net.n_links
             (8, 12)
         """
+        failed = self._touched("without", nodes, links)
+        return self.with_alive(np.asarray(self.alive) & ~failed)
+
+    def degraded(
+        self,
+        *,
+        nodes: int | str | Iterable[int | str] | AnyArray = (),
+        links: int | Iterable[int] | AnyArray = (),
+        factor: float = 0.5,
+    ) -> "Network":
+        """Return this network with less capacity on some cables and at some nodes, on the host.
+
+        Args:
+            nodes: As in `without`; every link at a node that is named becomes slower.
+            links: As in `without`; the other direction of the cable becomes slower with it.
+            factor: What is left of their capacity, more than 0 and up to 1.
+
+        Raises:
+            ModelError: If a node or link is unknown, a mask has another length, or the factor is
+                out of range.
+
+        Examples:
+            >>> import fabric as fb
+            >>> net = fb.topologies.single_switch(hosts=2, capacity="400Gb/s")
+            >>> (net.degraded(nodes=["host0"], factor=0.25).capacity / 1e9).tolist()
+            [12.5, 12.5, 50.0, 50.0]
+        """
+        if isinstance(factor, bool) or not isinstance(factor, Real) or not 0 < factor <= 1:
+            message = (
+                f"`degraded(factor={factor!r})` needs a number more than 0 and up to 1, the part "
+                f"of the capacity that is left. What carries nothing has failed: use "
+                f"`without(nodes=..., links=...)`."
+            )
+            raise ModelError(message)
+        slow = self._touched("degraded", nodes, links)
+        capacity = np.asarray(self.capacity)
+        return self.with_capacity(np.where(slow, capacity * capacity.dtype.type(factor), capacity))
+
+    def _touched(self, verb: str, nodes: Any, links: Any) -> Bool[np.ndarray, " links"]:
+        """Return the links of some cables and at some nodes."""
         labels = self.labels
         given = _several(nodes)
         if not isinstance(given, np.ndarray):
             given = [labels.node(n) if isinstance(n, str) else n for n in given]
-        dead = items_of("without(nodes=...)", given, self.n_nodes, "nodes")
-        lost = items_of("without(links=...)", _several(links), self.n_links, "links")
+        dead = items_of(f"{verb}(nodes=...)", given, self.n_nodes, "nodes")
+        lost = items_of(f"{verb}(links=...)", _several(links), self.n_links, "links")
         cables = labels.cable_of[lost]
-        failed = (
-            np.isin(labels.cable_of, cables) | np.isin(labels.src, dead) | np.isin(labels.dst, dead)
-        )
-        return self.with_alive(np.asarray(self.alive) & ~failed)
+        at_node = np.zeros(self.n_nodes, bool)
+        at_node[dead] = True
+        return np.isin(labels.cable_of, cables) | at_node[labels.src] | at_node[labels.dst]
 
     def _replace(self, **fields: LinkFloats | LinkBools) -> "Network":
         kept = {

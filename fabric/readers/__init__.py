@@ -3,6 +3,7 @@
 from fabric.readers._hf_config import hf_config as hf_config
 from fabric.readers._ib_write import write_ibnetdiscover as write_ibnetdiscover
 from fabric.readers._ibnetdiscover import ibnetdiscover as ibnetdiscover
+from fabric.readers._lfts import TablesReading as TablesReading, lfts as lfts
 from fabric.readers._node_link import node_link as node_link
 from fabric.readers._node_link_write import write_node_link as write_node_link
 from fabric.readers._reading import Reading as Reading

@@ -16,8 +16,9 @@ from fabric.readers._ib_tokens import token_of
 _ID = re.compile(r"[SHR]-([0-9a-fA-F]{16})")
 _PLAIN = re.compile(r"[\w.-]+")
 _DIRECTOR = re.compile(r"([\w.-]+)((?:/\w+)+)")
-# The second bit of the first byte marks a locally administered number, so no vendor owns it.
-_MADE = "02fab000{:08x}"
+# The second bit of the first byte marks a locally administered number, so no vendor owns it. The
+# last byte is left to the ports: simulators number them up from the GUID of their node.
+_MADE = "02fab0{:08x}00"
 
 
 def write_ibnetdiscover(network: Network, path: str | os.PathLike[str]) -> Path:

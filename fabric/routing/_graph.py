@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
-from fabric._errors import InfeasibleError, ModelError, raise_faults, some
+from fabric._errors import ModelError, UnreachableError, raise_faults, some
 from fabric.network import Flows, Network, cost_array, names_of
 
 BLOCK = 512
@@ -120,7 +120,7 @@ class Trip:
             yield Block(first, last, begun, stop, dist, usable)
 
     def check_reached(self, lost: Bool[np.ndarray, " flows"]) -> None:
-        """Raise `InfeasibleError` that names flows whose destination cannot be reached."""
+        """Raise `UnreachableError` that names flows whose destination cannot be reached."""
         network, flows, number = self._said
         all_lost = np.zeros(flows.n_flows, bool)
         all_lost[number] = lost
@@ -128,7 +128,7 @@ class Trip:
 
 
 def check_reached(network: Network, flows: Flows, lost: Bool[np.ndarray, " flows"]) -> None:
-    """Raise `InfeasibleError` that names the flows that are lost, if any is."""
+    """Raise `UnreachableError` that names the flows that are lost, if any is."""
     if not lost.any():
         return
     number, labels = np.flatnonzero(lost), network.labels
@@ -151,7 +151,7 @@ def check_reached(network: Network, flows: Flows, lost: Bool[np.ndarray, " flows
         f"{len(number):,} of {len(lost):,} flows cannot reach their destination over live links "
         f"and forwarding nodes: {some(range(len(pairs)), name=pair_name)}. {cause}"
     )
-    raise InfeasibleError(message)
+    raise UnreachableError(message, number.tolist())
 
 
 def check_flows(network: Network, flows: Flows) -> None:

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from fabric.network import Network, Routes, frozen
 
 _Stage = tuple[tuple[int, float], ...]  # (link, share) of each link of a stage
+_Shares = tuple[tuple[int, float], ...]  # (node, share) of each node that traffic is at
 
 
 class Insides:
@@ -44,9 +45,10 @@ class Insides:
         table = np.stack(
             [np.where(self._link_of >= 0, column[self._link_of], -1.0) for column in columns], 1
         )
-        rows = table.reshape(len(table), -1)
-        _, first, kind = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-        self._kinds, self._kind_of = [_Kind(table[server]) for server in first], kind.ravel()
+        first: dict[bytes, int] = {}
+        self._kind_of = np.array([first.setdefault(row.tobytes(), len(first)) for row in table])
+        _, one = np.unique(self._kind_of, return_index=True)
+        self._kinds = [_Kind(table[server]) for server in one]
 
     def routes(self, src: Int[np.ndarray, " legs"], dst: Int[np.ndarray, " legs"]) -> Routes:
         """Return the routes of legs, each between two nodes of one server.
@@ -61,12 +63,16 @@ class Insides:
         """
         n = len(src)
         server = self._server[src].astype(np.int64)
-        asked = np.stack([self._kind_of[server], self._slot[src], self._slot[dst]], 1)
-        found, leg = np.unique(asked, axis=0, return_inverse=True)
+        slots = int(self._slot.max()) + 1
+        asked = (self._kind_of[server] * slots + self._slot[src]) * slots + self._slot[dst]
+        # Sorting whole numbers takes a fraction of what sorting rows takes.
+        found, leg = np.unique(asked, return_inverse=True)
         known: dict[tuple[int, _Stage], int] = {}
         ways = [
             [known.setdefault((kind, stage), len(known)) for stage in self._kinds[kind].way(s, t)]
-            for kind, s, t in found.tolist()
+            for kind, s, t in np.stack(
+                np.unravel_index(found, (len(self._kinds), slots, slots)), axis=1
+            ).tolist()
         ]
         hop_leg, hop = _entries(list(map(len, ways)), leg.ravel())
         flat = np.array([stage for way in ways for stage in way], np.int64)
@@ -94,8 +100,10 @@ class _Kind:
         self._into: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._forwards: set[int] = set()
         self._left: dict[int, dict[int, int]] = {}
-        rows = table.T.tolist()
-        for link, (src, dst, forwards, alive, cost, capacity) in enumerate(rows):
+        self._steps: dict[tuple[int, _Shares], tuple[_Stage, _Shares]] = {}
+        whole = table[:5].astype(np.int64).T.tolist()
+        for link, (row, capacity) in enumerate(zip(whole, table[5].tolist(), strict=True)):
+            src, dst, forwards, alive, cost = row
             if forwards == 1:
                 self._forwards.add(dst)
             if alive == 1:
@@ -108,26 +116,34 @@ class _Kind:
         if s not in left:
             return []
         stages: list[_Stage] = []
-        at = {s: 1.0}
-        while at.keys() != {t}:
-            load: dict[int, float] = {}
-            then: dict[int, float] = defaultdict(float)
-            for v, share in at.items():
-                if v == t:  # here already, over fewer hops
-                    then[t] += share
-                    continue
-                ways = [
-                    (link, w, capacity)
-                    for link, w, cost, capacity in self._out[v]
-                    if (w == t or w in self._forwards) and w in left and cost + left[w] == left[v]
-                ]
-                total = sum(capacity for *_, capacity in ways)
-                for link, w, capacity in ways:
-                    load[link] = share * capacity / total if total else share / len(ways)
-                    then[w] += load[link]
-            stages.append(tuple(sorted(load.items())))
-            at = then
+        at: _Shares = ((s, 1.0),)
+        while [v for v, _ in at] != [t]:
+            # GPUs with the same chips differ in their first step only.
+            if (t, at) not in self._steps:
+                self._steps[t, at] = self._step(at, t)
+            stage, at = self._steps[t, at]
+            stages.append(stage)
         return stages
+
+    def _step(self, at: _Shares, t: int) -> tuple[_Stage, _Shares]:
+        """Return the next stage towards a node, and the shares that it leaves where."""
+        left = self._distances(t)
+        load: dict[int, float] = {}
+        then: dict[int, float] = defaultdict(float)
+        for v, share in at:
+            if v == t:  # here already, over fewer hops
+                then[t] += share
+                continue
+            ways = [
+                (link, w, capacity)
+                for link, w, cost, capacity in self._out[v]
+                if (w == t or w in self._forwards) and w in left and cost + left[w] == left[v]
+            ]
+            total = sum(capacity for *_, capacity in ways)
+            for link, w, capacity in ways:
+                load[link] = share * capacity / total if total else share / len(ways)
+                then[w] += load[link]
+        return tuple(sorted(load.items())), tuple(then.items())
 
     def _distances(self, t: int) -> dict[int, int]:
         """Return the routing cost from every node to `t`, as far as there is a way."""

@@ -60,7 +60,7 @@ def routed(
             raise ModelError(message)
         return walk(Trip(network, flows))
     check_flows(network, flows)
-    insides, legs, tags = Insides(network), _Legs(network.n_nodes), network.labels.tags
+    insides, legs, tags = Insides(network), Legs(network.n_nodes), network.labels.tags
     src, dst, nic = np.asarray(flows.src), np.asarray(flows.dst), tags["nic"]
     # A file that was written with GPUDirect everywhere does not hold the tag.
     staging = tags.get("staging", np.full(network.n_nodes, -1))
@@ -87,7 +87,7 @@ def routed(
     if len(across):
         weight, cap = np.asarray(flows.weight)[across], np.asarray(flows.cap)[across]
         between = Flows(nic[first[across]], nic[dst[across]], weight=weight, cap=cap)
-        view = _fabric_only(network, insides.mask)
+        view = fabric_only(network, insides.mask)
         row = np.full((len(src), queue_pairs), -1, np.int32)
         row[across] = np.arange(len(across) * queue_pairs).reshape(-1, queue_pairs)
         middle = [(walk(Trip(view, between, (network, flows, across))), row.ravel())]
@@ -99,7 +99,7 @@ def _taken(rows: Sequence[Int[np.ndarray, " flows"]]) -> list[Int[np.ndarray, " 
     return [row for row in rows if (row >= 0).any()]
 
 
-class _Legs:
+class Legs:
     """Pairs of nodes of one server, numbered as they are asked for."""
 
     def __init__(self, n_nodes: int):
@@ -179,7 +179,7 @@ def _any_lost(
     return np.any([gone[row] for row in rows], axis=0)
 
 
-def _fabric_only(network: Network, inside: Bool[np.ndarray, " links"]) -> Network:
+def fabric_only(network: Network, inside: Bool[np.ndarray, " links"]) -> Network:
     """Return the same nodes and links as NICs see them: nothing inside a server is alive."""
     labels, tags = network.labels, network.labels.tags
     endpoint = np.zeros(network.n_nodes, bool)

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fabric._errors import ModelError
-from fabric.network import Flows, Network, Routes, whole
+from fabric.network import Flows, Network, Routes, names_of, whole
 from fabric.routing._graph import Trip
 from fabric.routing._rows import Piece, chunk_for, routes_from
 from fabric.routing._servers import RAILS, has_servers, routed
@@ -46,6 +46,8 @@ class Book(NamedTuple):
     touched: Int[np.ndarray, " nodes"]
     size: Int[np.ndarray, " 4"]  # bundles, parts, distributions, shares
     need: Int[np.ndarray, " 4"]
+    weight: Float[np.ndarray, " weights"]  # of each link; none: all alike
+    stuck: Int[np.ndarray, " 2"]  # node and target where no usable link has a weight
 
 
 _OF_BUNDLES = ("bundle_seal", "origin", "next", "part_ptr")
@@ -104,18 +106,34 @@ def spray(
         (4, [1.0, 0.5, 0.5, 0.5, 0.5, 1.0])
     """
     pairs, limit = whole("queue_pairs", queue_pairs), whole("max_parts", max_parts)
-    walk = lambda trip: _sprayed(trip, pairs, limit)
+    walk = lambda trip: sprayed(trip, pairs, limit)
     rule = {"rails": rails} if has_servers(network) else {}
     return routed(network, flows, walk, pairs, rails).with_rule(
         name="spray", queue_pairs=pairs, **rule
     )
 
 
-def _sprayed(trip: Trip, pairs: int, limit: int) -> Routes:
+def sprayed(
+    trip: Trip,
+    pairs: int,
+    limit: int,
+    *,
+    weight: Float[np.ndarray, " links"] | None = None,
+    name: str = "spray",
+) -> Routes:
+    """Return the routes of a trip, split at every switch in equal parts or by weight of the links.
+
+    Args:
+        trip: What to route.
+        pairs: Queue pairs per flow.
+        limit: Most parts to make.
+        weight: (links,), 0 or more. Default: all alike.
+        name: Of the rule, for messages.
+    """
     from fabric.kernels._spray import walk_sprayed
 
-    flows, n_links = trip.flows, trip.network.n_links
-    book = _new_book(trip)
+    flows = trip.flows
+    book = new_book(trip, weight)
     length = np.zeros(flows.n_flows, np.int32)
     pieces: list[Piece] = []
     for block in trip.blocks():
@@ -126,39 +144,63 @@ def _sprayed(trip: Trip, pairs: int, limit: int) -> Routes:
                 trip.graph, block.usable, trip.demand, book, at, block.stop,
                 block.first, block.last, block.dist, chunk, length,
             )  # fmt: skip
+            check_stuck(trip, book.stuck, name)
             if not book.need.any():
                 pieces.append((begun, at, chunk[:used]))
             else:
                 pieces.append((begun, at, chunk[:used].copy()))  # most of the chunk is unused
-                _check_parts(int(book.need[1]), limit, at, flows.n_flows)
-                book = _grown(book, limit)
+                check_parts(name, int(book.need[1]), limit, at, flows.n_flows)
+                book = grown(book, limit)
     trip.check_reached(length < 0)
-    n_bundles, n_parts = int(book.size[0]), int(book.size[1])
-    _check_parts(n_parts, limit, flows.n_flows, flows.n_flows)
-    width = np.diff(book.part_ptr[: n_bundles + 1])
-    parts = (
-        np.repeat(np.arange(n_bundles, dtype=np.int32), width),
-        book.part_link[:n_parts].copy(),
-        book.part_use[:n_parts].copy(),
-    )
+    parts = parts_of(book)
+    check_parts(name, len(parts[0]), limit, flows.n_flows, flows.n_flows)
+    n_links = trip.network.n_links
     # Without flows there is no part, and routes without parts are one-level.
-    bundles = n_bundles if n_parts else n_links
+    bundles = int(book.size[0]) if len(parts[0]) else n_links
     return routes_from(flows, pairs, trip.demand.order, pieces, length, n_links, bundles, parts)
 
 
-def _check_parts(parts: int, limit: int, done: int, flows: int) -> None:
+def parts_of(
+    book: Book,
+) -> tuple[Int[np.ndarray, " parts"], Int[np.ndarray, " parts"], Float[np.ndarray, " parts"]]:
+    """Return (bundle, link, use) of every part of a book."""
+    n_bundles, n_parts = int(book.size[0]), int(book.size[1])
+    width = np.diff(book.part_ptr[: n_bundles + 1])
+    bundle = np.repeat(np.arange(n_bundles, dtype=np.int32), width)
+    return bundle, book.part_link[:n_parts].copy(), book.part_use[:n_parts].copy()
+
+
+def check_parts(name: str, parts: int, limit: int, done: int, flows: int) -> None:
+    """Raise `ModelError` where there are more parts than allowed, with how many to expect."""
     if parts <= limit:
         return
     expected = max(parts, round(parts * flows / max(done, 1)))
     message = (
-        f"`spray` needs more than `max_parts={limit}` parts: {parts:,} for the first {done:,} of "
+        f"`{name}` needs more than `max_parts={limit}` parts: {parts:,} for the first {done:,} of "
         f"{flows:,} flows, so up to {expected:,} or {expected * 16 / 1e9:,.1f} GB for all. Raise "
         f"`max_parts`, give fewer flows or fewer dead links, or use `ecmp`."
     )
     raise ModelError(message)
 
 
-def _new_book(trip: Trip) -> Book:
+def check_stuck(trip: Trip, stuck: Int[np.ndarray, " 2"], name: str) -> None:
+    """Raise `ModelError` where a walk met a node none of whose usable links has a weight."""
+    if stuck[0] < 0:
+        return
+    demand, node_of = trip.demand, trip.graph.node_of
+    host = int(demand.target_host[stuck[1]])
+    target = host if host >= 0 else int(node_of[demand.target_node[stuck[1]]])
+    at, to = names_of(trip.network, [int(stuck[0]), target])
+    message = (
+        f"`{name}` needs a weight above 0 on a usable cable of every switch that traffic reaches, "
+        f"but all usable cables of '{at}' towards '{to}' weigh 0. Give one of them a weight, or "
+        f"weights further back that keep this traffic away from '{at}'."
+    )
+    raise ModelError(message)
+
+
+def new_book(trip: Trip, weight: Float[np.ndarray, " links"] | None = None) -> Book:
+    """Return an empty book."""
     from fabric.kernels._paths import WORDS
     from fabric.kernels._spray import point_states
 
@@ -193,6 +235,8 @@ def _new_book(trip: Trip) -> Book:
         touched=np.zeros(points, np.int32),
         size=np.zeros(4, np.int64),
         need=np.zeros(4, np.int64),
+        weight=np.zeros(0) if weight is None else weight,
+        stuck=np.full(2, -1, np.int64),
     )
     point_states(book, points)
     return book
@@ -202,7 +246,7 @@ def _table(entries: int) -> Int[np.ndarray, " table"]:
     return np.full(1 << (2 * entries - 1).bit_length(), -1, np.int32)
 
 
-def _grown(book: Book, limit: int) -> Book:
+def grown(book: Book, limit: int) -> Book:
     """Return the book with twice the room of whatever was too small."""
     from fabric.kernels._spray import refill
 

@@ -81,8 +81,7 @@ def build(data: dict[str, Any], grounds: Grounds | None = None) -> Built:
         early.check(model)
     base = _ground(block, part.get("folder"), {} if grounds is None else grounds)
     broken = block.get("failed", {})
-    nodes, links = broken.get("nodes", []), broken.get("links", [])
-    network = failed(base.network, nodes, links)
+    network = failed(base.network, broken)
     allocation = None if run["allocation"] == "all" else run["allocation"]
     out = left_out(network) if isinstance(run["placement"], str) else ()
     usable = _usable(network, allocation, out)
@@ -99,7 +98,7 @@ def build(data: dict[str, Any], grounds: Grounds | None = None) -> Built:
     return Built(
         network=network,
         whole=base.network,
-        uniform=None if whole_cables is None else without(failed(whole_cables, nodes, links), out),
+        uniform=None if whole_cables is None else without(failed(whole_cables, broken), out),
         model=model,
         layout=layout,
         gpu=gpu,

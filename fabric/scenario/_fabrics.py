@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -261,27 +261,41 @@ def _with_tags(network: Network, tags: dict[str, np.ndarray]) -> Network:
     return Network(*fields, labels=labels)
 
 
-def failed(network: Network, nodes: Sequence[str], links: Sequence[str]) -> Network:
+def failed(network: Network, out: Mapping[str, Any]) -> Network:
     """Return a network with nodes and cables out of order.
 
     Args:
         network: Without these failures.
-        nodes: By name or id; a whole server by its name.
-        links: By the name of a link, such as "leaf0->spine1"; its cable fails both ways.
+        out: The block `fabric.failed`. Nodes go by name or id, a whole server by its name; links by
+            the name of a link, such as "leaf0->spine1": its cable fails both ways.
 
     Raises:
         ModelError: If a node or link is unknown; the nearest is offered.
     """
-    if not nodes and not links:
-        return network
     faults: list[str] = []
-    servers = server_names(network)
-    down = [node for name in nodes if name in servers for node in _inside(network, servers[name])]
-    named = [name for name in nodes if name not in servers]
-    _check_nodes(network, "nodes", named, faults, list(servers))
-    dead = [_link(network, name, faults) for name in links]
+    nodes, links = _named(network, out, "failed", faults)
+    slow = out.get("degraded") or {}
+    slow_nodes, slow_links = _named(network, slow, "failed.degraded", faults)
     raise_faults(capped(faults))
-    return network.without(nodes=[*named, *down], links=dead)
+    if nodes or links:
+        network = network.without(nodes=nodes, links=links)
+    if slow_nodes or slow_links:
+        network = network.degraded(nodes=slow_nodes, links=slow_links, factor=slow["factor"])
+    return network
+
+
+def _named(
+    network: Network, out: Mapping[str, Any], block: str, faults: list[str]
+) -> tuple[list[int | str], list[int]]:
+    """Return the nodes and links of a block; unknown ones are faults."""
+    nodes, links = out.get("nodes", []), out.get("links", [])
+    if not nodes and not links:
+        return [], []
+    servers = server_names(network)
+    inside = [node for name in nodes if name in servers for node in _inside(network, servers[name])]
+    others = [name for name in nodes if name not in servers]
+    _check_nodes(network, f"{block}.nodes", others, faults, list(servers))
+    return [*others, *inside], [_link(network, name, f"{block}.links", faults) for name in links]
 
 
 def _inside(network: Network, server: int) -> list[int]:
@@ -300,28 +314,27 @@ def _check_nodes(
         switches = np.flatnonzero(np.asarray(labels.forwards) & ~inside)[:2000].tolist()
         known = [*(str(labels.names[node]) for node in switches), *servers]
         faults += [
-            f"`fabric.failed.{key}`: '{name}' is no node of '{labels.source}'. "
-            f"{nearest(name, known)}"
+            f"`fabric.{key}`: '{name}' is no node of '{labels.source}'. {nearest(name, known)}"
             for name in lost
         ]
     return not lost
 
 
-def _link(network: Network, name: str, faults: list[str]) -> int:
+def _link(network: Network, name: str, key: str, faults: list[str]) -> int:
     labels = network.labels
     ends = [re.sub(r"(\[\d+\]|#\d+)+$", "", end.strip()) for end in name.split("->")]
     if len(ends) != 2:
         faults.append(
-            f"`fabric.failed.links`: '{name}' is no link. Write its two ends, 'leaf0->spine1', and "
+            f"`fabric.{key}`: '{name}' is no link. Write its two ends, 'leaf0->spine1', and "
             f"'#1' behind for the second of parallel cables."
         )
         return 0
-    if not _check_nodes(network, "links", ends, faults):
+    if not _check_nodes(network, key, ends, faults):
         return 0
     src, dst = map(labels.node, ends)
     between = np.flatnonzero((labels.src == src) & (labels.dst == dst)).tolist()
     names = {labels.link_name(link): link for link in between}
     if name.strip() not in names:
         there = f"There are {some(names)}." if names else "There is no cable between the two."
-        faults.append(f"`fabric.failed.links`: '{name}' is no link. {there}")
+        faults.append(f"`fabric.{key}`: '{name}' is no link. {there}")
     return names.get(name.strip(), 0)

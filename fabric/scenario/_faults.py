@@ -150,10 +150,12 @@ def _fields(loc: Sequence[str | int]) -> list[str]:
         ("cases",): s.CaseBlock,
     }  # fmt: skip
     owner = tuple(key for key in loc[:-1] if isinstance(key, str))
-    block = s.Failed if owner[-1:] == ("failed",) else blocks[owner]
+    inner = {"failed": s.Failed, "degraded": s.Degraded}
+    block = inner.get(owner[-1]) if owner else None
+    block = blocks[owner] if block is None else block
     fields = [field.alias or name for name, field in block.model_fields.items()]
     forms = FORMS.get(owner[0], ()) if owner else ()
     return [
         *[name for name in fields if name not in forms],
-        *(["from"] if owner[:1] != ("cases",) and block is not s.Failed else []),
+        *(["from"] if owner[:1] != ("cases",) and block not in inner.values() else []),
     ]

@@ -21,7 +21,7 @@ from fabric.scenario._layers import FORMS
 from fabric.solvers import BY
 from fabric.training import Layout as TrainingLayout, Model as TrainingModel, model_names
 
-ROUTINGS = (*routing.ROUTINGS, "adaptive")
+ROUTINGS = tuple(routing.ROUTINGS)
 PLACEMENTS = ("first", "spread")
 WITHOUT = "none"
 """The value of `run.sensitivities` that leaves them out."""
@@ -162,6 +162,18 @@ class Hardware(Block):
         return flat
 
 
+class Degraded(Block):
+    """What carries less than it should."""
+
+    nodes: Annotated[
+        list[str], Field(description="As in failed; every cable at a node is slower.")
+    ] = []
+    links: Annotated[list[str], Field(description="As in failed.")] = []
+    factor: Annotated[
+        float, Field(gt=0, lt=1, description="What is left of the capacity.", strict=True)
+    ]
+
+
 class Failed(Block):
     """What is out of order."""
 
@@ -171,6 +183,7 @@ class Failed(Block):
     links: Annotated[
         list[str], Field(description="Cables by a link's name, such as leaf0->spine1.")
     ] = []
+    degraded: Degraded | None = None
 
 
 Routing = Annotated[

@@ -14,6 +14,9 @@ from jaxtyping import Float, Int
 from fabric._typing import AnyArray
 from fabric.network import Routes
 
+FEW = 0.25
+"""Hops more, of all hops, for which wide bundles are written out link by link."""
+
 Ints = Int[np.ndarray, " _"]
 Floats = Float[np.ndarray, " _"]
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -113,16 +116,33 @@ def _build(routes: Routes) -> CompiledPlan:
         nothing = np.full(routes.n_links, -1, np.int32)
         return _one_level(routes.n_flows, flow[:0], at[:0], use[:0], 0, nothing)
     class_of, n_classes, link_ptr, link_bundle, link_use = merged
-    width = np.bincount(link_bundle, minlength=routes.n_bundles)
-    if width.max(initial=0) > 1:
+    width = np.append(np.bincount(link_bundle, minlength=routes.n_bundles), 0)
+    wide = np.flatnonzero(width[at] > 1) if width.max() > 1 else np.empty(0, np.int64)
+    more = width[at[wide]] - 1
+    if more.sum() > FEW * len(at):
         parts = (link_ptr, link_bundle, link_use)
-        return _two_level(routes, flow, at, use, width > 0, parts, class_of)
+        return _two_level(routes, flow, at, use, width[:-1] > 0, parts, class_of)
+    link_of = np.repeat(np.arange(n_classes, dtype=np.int32), np.diff(link_ptr))
     # One past the end: where padding and bundles without a link lead.
     link_at = np.full(routes.n_bundles + 1, n_classes, np.int32)
     fraction = np.zeros(routes.n_bundles + 1)
-    link_at[link_bundle] = np.repeat(np.arange(n_classes, dtype=np.int32), np.diff(link_ptr))
+    link_at[link_bundle] = link_of
     fraction[link_bundle] = link_use
-    return _one_level(routes.n_flows, flow, link_at[at], use * fraction[at], n_classes, class_of)
+    link, share = link_at[at], use * fraction[at]
+    if len(wide):
+        by_bundle = np.argsort(link_bundle, kind="stable")
+        last = np.cumsum(width) - 1  # the part that `link_at` holds
+        part = np.repeat(last[at[wide]], more) - _counted(more) - 1
+        behind = np.repeat(wide, more)
+        link = np.insert(link, behind, link_of[by_bundle[part]])
+        share = np.insert(share, behind, use[behind] * link_use[by_bundle[part]])
+        flow = np.insert(flow, behind, flow[behind])
+    return _one_level(routes.n_flows, flow, link, share, n_classes, class_of)
+
+
+def _counted(each: Ints) -> Ints:
+    """Return 0, 1, ... of every run: `[2, 3]` gives `[0, 1, 0, 1, 2]`."""
+    return np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)
 
 
 def _one_level(

@@ -10,13 +10,14 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from fabric import hardware
-from fabric._errors import ModelError, raise_faults, some
+from fabric._errors import ModelError, joined, raise_faults, some
 from fabric._evidence import Evidence
 from fabric.hardware import Switch
 from fabric.network import Network
 from fabric.topologies._servers import INSIDE_KINDS, port_speed
 
 _MANAGER = "manager_cables"
+_COPPER, _CIRCUITS = ("cube",), ("optical", "circuit")
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class Item:
     """One line of a bill.
 
     Attributes:
-        part: "switch", "cable", "transceiver" (a module), "server", "gpu", "nic" or a part inside a
-            server.
+        part: "switch", "cable", "transceiver" (a module), "ocs" (an optical circuit switch) or
+            "ocs-port" where only these are known, "server", "gpu", "nic" or a part inside a server.
         where: Kind of the switch, tier of the cable, or "switch" or "server" as the end that a
             transceiver is at; "" where there is only one.
         model: What to look up the price by, such as "qm9700" or "cable 400Gb/s".
@@ -88,9 +89,14 @@ def bill(
     catalogue says. Failed parts count: they were bought. Links inside servers, NVLink and PCIe,
     are no cables.
 
+    The cables of a TPU cube are copper, without modules. A circuit over an optical circuit switch
+    is one cable, a fibre from each end to the switch, with two ports of it: the switches are listed
+    where the network says how many there are, else their ports.
+
     Args:
         network: With labels.
-        prices: Price of one piece by model, and `currency`, a word. Default: no prices.
+        prices: Price of one piece by model, and `currency`, a word; `power` in it is for
+            `economics` and not read here. Default: no prices.
         manager: Whether the cables to the fabric manager count, which published tables of some
             clusters hold.
 
@@ -109,9 +115,10 @@ def bill(
     models = _models(network)
     cables, more = _cables(network, manager)
     modules, shared = _modules(network, models, manager)
+    optics, circuits = _optics(network)
     guessed = ["switch models by number and speed of ports"]
-    assumed = guessed * any(guess for _, guess in models.values()) + more + shared
-    network_items = (*_switches(network, models), *cables, *modules)
+    assumed = guessed * any(guess for _, guess in models.values()) + more + shared + circuits
+    network_items = (*_switches(network, models), *optics, *cables, *modules)
     found = Bill(network_items, _inside(network), tuple(assumed))
     return found if prices is None else _priced(found, prices)
 
@@ -190,7 +197,10 @@ def _links_per_cable(network: Network) -> int:
 def _cables(network: Network, manager: bool) -> tuple[list[Item], list[str]]:
     rows = cables_of(network)
     items = [Item("cable", tier, f"cable {port_speed(rate)}", n) for tier, rate, n in rows]
-    assumed = ["every cable of the fabric optical, with a transceiver at each end"] * bool(items)
+    copper = [tier for tier, _, _ in rows if tier in _COPPER]
+    but = f" but those of tier {joined(copper)}, copper," if copper else ""
+    said = f"every cable of the fabric{but} optical, with a transceiver at each end"
+    assumed = [said] * bool(len(items) > len(copper))
     extra = int(network.labels.about.get(_MANAGER, 0))
     if extra and manager and rows:
         items.append(Item("cable", "manager", f"cable {port_speed(rows[0][1])}", extra))
@@ -202,7 +212,7 @@ def _cables(network: Network, manager: bool) -> tuple[list[Item], list[str]]:
 def _modules(network: Network, models: Models, manager: bool) -> tuple[list[Item], list[str]]:
     """Return the transceiver modules at both ends of the cables, and what was assumed of them."""
     labels = network.labels
-    outside = np.flatnonzero(~inside_links(network))
+    outside = np.flatnonzero(~inside_links(network) & ~_copper_links(network))
     rate = np.asarray(network.capacity, np.float64)[outside]
     owner, per_server = _owners(network)
     ends = Counter(zip(owner[labels.src[outside]].tolist(), rate.tolist(), strict=True))
@@ -227,6 +237,23 @@ def _modules(network: Network, models: Models, manager: bool) -> tuple[list[Item
             f"{per} ports of the NICs of a {labels.about['server']} in one transceiver (assumed)"
         )
     return [Item("transceiver", at, model, n) for (at, model), n in counts.items()], said
+
+
+def _optics(network: Network) -> tuple[list[Item], list[str]]:
+    """Return the optical circuit switches, or their ports, and what was assumed of them."""
+    labels, about = network.labels, network.labels.about
+    tiers = [tier for tier in _CIRCUITS if tier in labels.tiers]
+    if "ocs" in about:
+        items = [Item("ocs", "optical", f"ocs {about['ocs_ports']} ports", int(about["ocs"]))]
+    else:
+        items = [Item("ocs-port", t, "ocs port", int(labels.is_tier(t).sum())) for t in tiers]
+    said = ["a circuit over an optical circuit switch counted as one cable"]
+    return items, said * bool(tiers)
+
+
+def _copper_links(network: Network) -> Bool[np.ndarray, " links"]:
+    labels = network.labels
+    return np.isin(labels.tier_of, [i for i, tier in enumerate(labels.tiers) if tier in _COPPER])
 
 
 def _owners(network: Network) -> tuple[Int[np.ndarray, " nodes"], int]:
@@ -269,15 +296,45 @@ def _inside(network: Network) -> tuple[Item, ...]:
     count: dict[str, int] = {k: int(labels.is_kind(k).sum()) for k in ("gpu", *INSIDE_KINDS)}
     if not count["gpu"] or "server" not in about:
         return ()
-    server = labels.tags["server"]
-    nics = int(((server >= 0) & ~labels.is_kind("gpu", *INSIDE_KINDS)).sum())
-    parts = [
-        Item("server", "", about["server"], int(server.max()) + 1),
-        Item("gpu", "", about["gpu"], count["gpu"]),
-        *(Item(kind, "", kind, count[kind]) for kind in INSIDE_KINDS if count[kind]),
-        Item("nic", "", about["nic"], nics),
-    ]
+    holds = _holds(network)
+    names = _told_apart(about["server"], holds)
+    rows = Counter(names)
+    parts = [Item("server", "", name, n) for name, n in rows.items()]
+    for part, column in (("gpu", 0), ("nic", 1)):
+        models: Counter[str] = Counter()
+        for name, server in zip(names, holds, strict=True):
+            one = about[part] if name == about["server"] else getattr(hardware.server(name), part)
+            models[one] += server[column]
+        found = [Item(part, "", model, n) for model, n in models.items()]
+        parts += found
+        if part == "gpu":
+            parts += [Item(kind, "", kind, count[kind]) for kind in INSIDE_KINDS if count[kind]]
     return tuple(parts)
+
+
+def _holds(network: Network) -> list[tuple[int, ...]]:
+    """Return how many GPUs, NICs and parts of each of `INSIDE_KINDS` every server holds."""
+    labels = network.labels
+    server = labels.tags["server"]
+    n = int(server.max()) + 1
+    own = labels.is_kind("gpu", *INSIDE_KINDS)
+    masks = [labels.is_kind("gpu"), ~own, *(labels.is_kind(kind) for kind in INSIDE_KINDS)]
+    counts = [np.bincount(server[mask & (server >= 0)], minlength=n) for mask in masks]
+    return list(zip(*(column.tolist() for column in counts), strict=True))
+
+
+def _told_apart(name: str, holds: list[tuple[int, ...]]) -> list[str]:
+    """Return the model of every server: by what it holds, where there are several models."""
+    models: dict[tuple[int, ...], str] = {}
+    for word in name.split(" and ") if " and " in name else ():
+        try:
+            one = hardware.server(word)
+        except ModelError:
+            return [name] * len(holds)
+        models[one.n_gpus, one.n_nics, one.n_chips, one.n_pcie, one.n_sockets] = word
+    if not all(server in models for server in holds):
+        return [name] * len(holds)
+    return [models[server] for server in holds]
 
 
 def _priced(found: Bill, prices: Mapping[str, object]) -> Bill:
@@ -287,7 +344,7 @@ def _priced(found: Bill, prices: Mapping[str, object]) -> Bill:
         faults.append(
             f"`prices` needs a `currency`, a word such as 'USD', but has {currency!r}. Add it."
         )
-    given = {name: price for name, price in prices.items() if name != "currency"}
+    given = {name: price for name, price in prices.items() if name not in ("currency", "power")}
     bad = [f"{name}: {price}" for name, price in given.items() if not _is_price(price)]
     if bad:
         faults.append(

@@ -9,9 +9,11 @@ from fabric import hardware
 from fabric._errors import ModelError, nearest, raise_faults
 from fabric.network import Network, whole_or_fault
 from fabric.topologies._plan import afford
+from fabric.topologies._planes import multi_plane
 from fabric.topologies._rail_optimized import rail_optimized
-from fabric.topologies._rails import pods_of_rails, pods_of_units, racks, rail_planes, rail_pods
+from fabric.topologies._rails import racks
 from fabric.topologies._servers import attach_servers
+from fabric.topologies._wiring import Wiring
 
 _RAILS = 8
 _TRAYS, _TRAY_NICS = 18, 4
@@ -173,34 +175,34 @@ def _ports(design: Design) -> tuple[int, float]:
     return switch.ports, switch.rate.value
 
 
-def _two_tiers(servers: int, design: Design, leaves: int, spines: int) -> Network:
+def _rails(servers: int, design: Design, leaves: int, spines: int) -> Network:
+    """Return two tiers as far as they reach, and three beyond."""
     radix, rate = _ports(design)
+    tiers = 2 if _units(servers, design) * _RAILS <= radix else 3
     return rail_optimized(
-        servers, rails=_RAILS, radix=radix, servers_per_unit=design.unit, capacity=rate
-    )
-
-
-def _ndr(servers: int, design: Design, leaves: int, spines: int) -> Network:
-    radix, rate = _ports(design)
-    units = _units(servers, design)
-    if units * _RAILS <= radix:
-        return _two_tiers(servers, design, leaves, spines)
-    pods = pods_of_units(units, _RAILS, radix, units_per_pod=4)
-    return rail_pods(servers, _RAILS, design.unit, pods, rate, design.server)
+        servers, rails=_RAILS, radix=radix, servers_per_unit=design.unit, tiers=tiers,
+        capacity=rate,
+    )  # fmt: skip
 
 
 def _hdr(servers: int, design: Design, leaves: int, spines: int) -> Network:
     radix, rate = _ports(design)
     units = _units(servers, design)
     if units * _RAILS <= radix:
-        return _two_tiers(servers, design, leaves, spines)
-    pods = pods_of_rails(units, _RAILS, radix, spines=10, groups=2)
-    return rail_pods(servers, _RAILS, design.unit, pods, rate, design.server)
+        return _rails(servers, design, leaves, spines)
+    # The core of the table: two groups, each with a cable to half of the spines of every rail.
+    wiring = Wiring(
+        servers, _RAILS, design.unit, pods="rails", units_per_pod=units, spines=10, leaf_cables=2,
+        groups=2, cores=2 * units, core_cables=1,
+    )  # fmt: skip
+    return wiring.network(design.server, rate)
 
 
 def _two_planes(servers: int, design: Design, leaves: int, spines: int) -> Network:
     radix, rate = _ports(design)
-    return rail_planes(servers, _RAILS, design.unit, 2, radix, rate, design.server)
+    return multi_plane(
+        servers, planes=2, rails=_RAILS, radix=radix, servers_per_unit=design.unit, capacity=rate
+    )
 
 
 def _racks(servers: int, design: Design, leaves: int, spines: int) -> Network:
@@ -217,23 +219,23 @@ CLUSTERS: dict[str, Design] = {
     "dgx-h100": Design(
         "dgx-h100", "qm9700", 32, 2048, "infiniband", "spray",
         f"counts: NVIDIA DGX SuperPOD H100 reference architecture, Table 4; {_LARGER}",
-        _ndr, about=_UFM,
+        _rails, about=_UFM,
     ),
     "dgx-b200": Design(
         "dgx-b200", "qm9700", 32, 2048, "infiniband", "spray",
         f"counts: NVIDIA DGX SuperPOD B200 reference architecture, Table 4; {_LARGER}",
-        _ndr, about=_UFM,
+        _rails, about=_UFM,
     ),
     "dgx-h800": Design(
         "hgx-h800", "qm9700", 32, 2048, "infiniband", "spray",
         f"assumed: no table of an H800 cluster is public, so the fabric of dgx-h100; {_LARGER}",
-        _ndr,
+        _rails,
     ),
     "dgx-b300-xdr": Design(
         "dgx-b300", "q3400", 72, 1296, "infiniband", "spray",
         "counts: NVIDIA DGX SuperPOD B300 reference architecture, XDR; its 18-unit row prints "
         "9,216 GPUs, but 1,296 nodes have 10,368",
-        _two_tiers,
+        _rails,
     ),
     "dgx-b300-spectrumx": Design(
         "dgx-b300", "sn5600-400g", 64, 1024, "spectrum-x", "spray",

@@ -6,6 +6,7 @@ from fabric._errors import ModelError
 from fabric._units import parse_rate, parse_time
 from fabric.network import Blueprint, Network, wholes
 from fabric.topologies._plan import afford, describe, ratio
+from fabric.topologies._sizes import Sizes
 
 
 def fat_tree(
@@ -42,16 +43,13 @@ def fat_tree(
         M. Al-Fares, A. Loukissas and A. Vahdat, A Scalable, Commodity Data Center Network
         Architecture, SIGCOMM 2008, section 2.2.
     """
-    (k,) = wholes(least=2, k=k)
-    if k % 2:
-        message = f"`fat_tree(k={k})` needs an even k. Use k={k - 1} or k={k + 1}."
-        raise ModelError(message)
+    counts = sizes_of_fat_tree(k)
     rate, delay = parse_rate(capacity, "capacity"), parse_time(latency, "latency")
     up = rate / ratio("oversubscription", oversubscription)
     what = describe(
         fat_tree, k=k, capacity=capacity, oversubscription=oversubscription, latency=latency
     )
-    afford(what, 3 * k**3 // 4)
+    afford(what, counts.n_cables)
 
     half, pod = k // 2, np.arange(k)
     number = np.arange(k * half).reshape(k, half)
@@ -70,3 +68,23 @@ def fat_tree(
     plan.cables("edge-aggregation", edge[..., None], agg[:, None, :], up, delay)
     plan.cables("aggregation-core", agg[..., None], core, up, delay)
     return plan.network(what)
+
+
+def sizes_of_fat_tree(k: int) -> Sizes:
+    """Return what `fat_tree` would have.
+
+    Examples:
+        >>> sizes_of_fat_tree(1024).endpoints
+        268435456
+    """
+    (k,) = wholes(least=2, k=k)
+    if k % 2:
+        message = f"`fat_tree(k={k})` needs an even k. Use k={k - 1} or k={k + 1}."
+        raise ModelError(message)
+    half, tier = k // 2, k**3 // 4
+    return Sizes(
+        {"host": tier, "edge": k * half, "aggregation": k * half, "core": half**2},
+        {"host": tier, "edge-aggregation": tier, "aggregation-core": tier},
+        {"host": 1, "edge": k, "aggregation": k, "core": k},
+        hops=5, paths=half**2, cable_paths=half**2,
+    )  # fmt: skip

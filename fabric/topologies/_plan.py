@@ -1,19 +1,90 @@
-"""What builders share: the spine rule, names of ragged blocks, the memory guard."""
+"""What builders share: the rules of tiers and spines, names of ragged blocks, the memory guard."""
 
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int
 
 from fabric._errors import ModelError
-from fabric._units import format_size
+from fabric._units import format_rate, format_size, parse_rate
 from fabric.network import Blueprint, Network
 
 # Peak while `Blueprint.network` joins the blocks, measured on `full_mesh(2000)`.
 BYTES_PER_CABLE = 150
 MEMORY_LIMIT = 16e9
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Ports of a switch that face down and up, and the ratio that they were split by."""
+
+    down: int
+    up: int
+    ratio: float = 1.0
+
+
+@dataclass(frozen=True)
+class Level:
+    """Switches above blocks of the tier below, in blocks of their own.
+
+    Switch j of every block below has `cables` to each of the `group` switches of group j.
+
+    Attributes:
+        blocks: Blocks of this tier. `size`: blocks of the tier below in a full one.
+        group: Switches that a switch below meets. `width`: switches of a block.
+        cables: Parallel cables to each.
+        down: Ports down that are in use in a full block. `up`: uplinks.
+    """
+
+    blocks: int
+    size: int
+    group: int
+    width: int
+    cables: int
+    down: int
+    up: int
+
+
+def climb(
+    blocks: int, uplinks: int, ports: Ports, *, size: int | None = None, width: int = 1
+) -> Level | None:
+    """Return the tier of switches above some blocks, or None where its switches are too small.
+
+    Args:
+        blocks: Blocks of the tier below.
+        uplinks: Of each topmost switch of such a block.
+        ports: Of a switch of this tier; without ports up it is the topmost.
+        size: Blocks below in a full block of this tier. Default: all of them.
+        width: Topmost switches of a block below.
+
+    Examples:
+        Four pods of 32 spines with 32 uplinks each, below cores of 64 ports:
+
+        >>> climb(4, 32, Ports(64, 0), width=32)
+        Level(blocks=1, size=4, group=2, width=64, cables=16, down=64, up=0)
+    """
+    size = blocks if size is None else size
+    group = even_spines(size, uplinks, ports.down)
+    if group is None:
+        return None
+    down = size * uplinks // group
+    up = min(ports.up, math.ceil(down / ports.ratio - 1e-9))
+    return Level(-(-blocks // size), size, group, width * group, uplinks // group, down, up)
+
+
+def split(radix: int, down_up: float) -> Ports:
+    """Return the ports of a switch split at a ratio down:up.
+
+    Examples:
+        >>> split(64, 3)
+        Ports(down=48, up=16, ratio=3)
+    """
+    # 1e-9 keeps a ratio such as 1/3 of a whole number from falling one port short.
+    up = math.floor(radix / (1 + down_up) + 1e-9)
+    return Ports(math.floor(up * down_up + 1e-9), up, down_up)
 
 
 def ratio(name: str, value: float) -> float:
@@ -139,9 +210,33 @@ def _text(name: str, value: object) -> str:
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, Sequence | np.ndarray):
-        return "+".join(str(v) for v in value) if len(value) <= 8 else f"{len(value)} values"
+        one = lambda item: _text(name, item)
+        return "+".join(map(one, value)) if len(value) <= 8 else f"{len(value)} values"
     if "capacity" in name:
         return f"{float(value) / 1e9:.15g}GB/s"  # pyright: ignore[reportArgumentType]
     if name == "latency":
         return f"{float(value):.15g}s"  # pyright: ignore[reportArgumentType]
     return f"{value}"
+
+
+def hosts_per_port(capacity: str | float, uplink_capacity: str | float | None) -> int:
+    """Return how many cables to hosts share a port of a leaf, or raise.
+
+    Examples:
+        >>> hosts_per_port("200Gb/s", "400Gb/s"), hosts_per_port("400Gb/s", None)
+        (2, 1)
+    """
+    down = parse_rate(capacity, "capacity")
+    if uplink_capacity is None:
+        return 1
+    up = parse_rate(uplink_capacity, "uplink_capacity")
+    shared = round(up / down) if down else 0
+    if shared < 1 or not math.isclose(shared * down, up):
+        fits = max(shared, 1) * down
+        message = (
+            f"`uplink_capacity={uplink_capacity}` is no whole multiple of `capacity={capacity}`, "
+            f"so a port of a leaf cannot be split among hosts. Use {format_rate(fits)}, "
+            f"{max(shared, 1)} times as much, for example."
+        )
+        raise ModelError(message)
+    return shared

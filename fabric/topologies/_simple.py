@@ -5,6 +5,7 @@ import numpy as np
 from fabric._units import parse_rate, parse_time
 from fabric.network import Blueprint, Network, wholes
 from fabric.topologies._plan import afford, describe
+from fabric.topologies._sizes import Sizes
 
 
 def single_switch(
@@ -27,10 +28,10 @@ def single_switch(
         >>> single_switch(3).n_links
         6
     """
-    (hosts,) = wholes(hosts=hosts)
+    counts = sizes_of_single_switch(hosts)
     rate, delay = parse_rate(capacity, "capacity"), parse_time(latency, "latency")
     what = describe(single_switch, hosts=hosts, capacity=capacity, latency=latency)
-    afford(what, hosts)
+    afford(what, counts.n_cables)
     plan = Blueprint()
     host = plan.nodes("host", "host{}", (hosts,))
     switch = plan.nodes("switch", "switch", (1,))
@@ -57,12 +58,36 @@ def full_mesh(
         >>> full_mesh(8).n_links
         56
     """
-    (nodes,) = wholes(least=2, nodes=nodes)
+    counts = sizes_of_full_mesh(nodes)
     rate, delay = parse_rate(capacity, "capacity"), parse_time(latency, "latency")
     what = describe(full_mesh, nodes=nodes, capacity=capacity, latency=latency)
-    afford(what, nodes * (nodes - 1) // 2)
+    afford(what, counts.n_cables)
     plan = Blueprint()
     node = plan.nodes("node", "node{}", (nodes,))
     a, b = np.triu_indices(nodes, 1)
     plan.cables("mesh", node[a], node[b], rate, delay)
     return plan.network(what)
+
+
+def sizes_of_single_switch(hosts: int) -> Sizes:
+    """Return what `single_switch` would have.
+
+    Examples:
+        >>> sizes_of_single_switch(3).ports
+        {'host': 1, 'switch': 3}
+    """
+    (hosts,) = wholes(hosts=hosts)
+    ports = {"host": 1, "switch": hosts}
+    return Sizes({"host": hosts, "switch": 1}, {"host": hosts}, ports, 1, 1, 1)
+
+
+def sizes_of_full_mesh(nodes: int) -> Sizes:
+    """Return what `full_mesh` would have.
+
+    Examples:
+        >>> sizes_of_full_mesh(200_000).cables
+        {'mesh': 19999900000}
+    """
+    (nodes,) = wholes(least=2, nodes=nodes)
+    cables = nodes * (nodes - 1) // 2
+    return Sizes({"node": nodes}, {"mesh": cables}, {"node": nodes - 1}, 0, 1, 1)

@@ -10,18 +10,36 @@ from fabric._errors import ModelError, nearest, raise_faults, some
 from fabric.network import Network
 from fabric.topologies._clos import clos
 from fabric.topologies._cluster import CLUSTERS, cluster
+from fabric.topologies._direct_connect import direct_connect
+from fabric.topologies._dragonfly import dragonfly, dragonfly_plus
 from fabric.topologies._fat_tree import fat_tree
+from fabric.topologies._hyperx import hyperx
 from fabric.topologies._leaf_spine import leaf_spine
+from fabric.topologies._planes import hpn, multi_plane
+from fabric.topologies._rail_only import rail_only
 from fabric.topologies._rail_optimized import rail_optimized
 from fabric.topologies._simple import full_mesh, single_switch
+from fabric.topologies._slim_fly import slim_fly
+from fabric.topologies._torus import torus
+from fabric.topologies._tpu import tpu_pod
 
 BUILDERS: dict[str, Callable[..., Network]] = {
     "leaf_spine": leaf_spine,
     "fat_tree": fat_tree,
     "clos": clos,
     "rail_optimized": rail_optimized,
+    "rail_only": rail_only,
+    "multi_plane": multi_plane,
+    "hpn": hpn,
     "single_switch": single_switch,
     "full_mesh": full_mesh,
+    "torus": torus,
+    "tpu_pod": tpu_pod,
+    "dragonfly": dragonfly,
+    "dragonfly_plus": dragonfly_plus,
+    "hyperx": hyperx,
+    "slim_fly": slim_fly,
+    "direct_connect": direct_connect,
 }
 """Every builder of a fabric that `build` knows, by name; it also knows `cluster` and `CLUSTERS`."""
 
@@ -61,6 +79,21 @@ def build(spec: str) -> Network:
         >>> build("leaf_spine:leaves=4,spines=2,hosts_per_leaf=8,capacity=100Gb/s").labels.source
         'leaf_spine(leaves=4, spines=2, hosts_per_leaf=8, capacity=100Gb/s)'
     """
+    _, builder, values = parsed(spec)
+    return builder(**values)
+
+
+def parsed(spec: str) -> tuple[str, Callable[..., Network], dict[str, Any]]:
+    """Return the name, the builder and the arguments that a line of text asks for.
+
+    Raises:
+        ModelError: As `build`.
+
+    Examples:
+        >>> name, _, arguments = parsed("fat-tree:k=4,capacity=100Gb/s")
+        >>> name, arguments
+        ('fat_tree', {'k': 4, 'capacity': '100Gb/s'})
+    """
     match = _SPEC.fullmatch(spec)
     if match is None:
         message = (
@@ -91,7 +124,7 @@ def build(spec: str) -> Network:
     if missing:
         faults.append(f"`{name}` needs {some(missing)}. Arguments: {some(known, limit=12)}.")
     raise_faults(faults)
-    return builder(**values)
+    return name, builder, values
 
 
 def _name(word: str) -> str:

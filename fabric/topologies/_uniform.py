@@ -64,6 +64,8 @@ def why_not_uniform(network: Network) -> str:
     forwards = np.asarray(labels.forwards)
     if "plane" in labels.tags:
         return "Its planes are isolated, so not every leaf meets every spine."
+    if labels.about.get("rails") == "forward":
+        return "Its rails are isolated, so not every leaf meets every spine."
     others = np.flatnonzero(forwards & ~labels.is_kind("leaf", "spine", *INSIDE_KINDS))
     if len(others):
         kinds = sorted({labels.kinds[labels.kind_of[node]] for node in others})

@@ -113,15 +113,15 @@ def test_the_profile_is_named_and_one_of_another_gpu_is_an_assumption(fabric):
     assert "profile megatron-a100" in fabric(*args, "--profile", "megatron-a100").lines[0]
 
 
-def test_adaptive_is_taken_as_spray(fabric):
+def test_adaptive_is_a_rule_of_its_own(fabric):
     answer = fabric("coll", SMALL, "all_to_all", "--sizes", "1MiB", "--routing", "adaptive",
                     "--format", "json").json  # fmt: skip
     (row,) = [row for row in answer["assumptions"] if row["name"] == "routing"]
-    assert (row["value"], row["kind"]) == ("spray", "user")
+    assert (row["value"], row["kind"]) == ("adaptive", "user")
     solved = fabric("solve", SMALL, "--pattern", "ring", "--routing", "adaptive", "--format",
                     "json").json  # fmt: skip
-    assert solved["routing"]["name"] == "spray"
-    assert "adaptive" in solved["routing"]["why"]
+    assert solved["routing"]["name"] == "adaptive"
+    assert solved["routing"]["why"] == "as asked for"
 
 
 def test_the_table_lies_beside_one_of_nccl_tests(fabric, shared):

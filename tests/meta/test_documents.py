@@ -9,12 +9,15 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 PAGES = (
-    "collectives.md", "derivatives.md", "scenario.md", "smooth-and-sharded.md", "symmetry.md",
+    "collectives.md", "derivatives.md", "failures.md", "scenario.md", "smooth-and-sharded.md", "symmetry.md",
+    "topologies.md",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_page_give_what_it_shows(page):
-    failed, tried = doctest.testfile(str(DOCS / page), module_relative=False)
+    failed, tried = doctest.testfile(
+        str(DOCS / page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE
+    )
     assert tried > 5
     assert failed == 0

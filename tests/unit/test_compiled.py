@@ -83,10 +83,9 @@ def test_many_scenarios_equal_one_after_another(name, unlike):
 
 
 def test_many_scenarios_serve_wide_bundles():
-    net = fb.topologies.leaf_spine(leaves=4, spines=3, hosts_per_leaf=3)
-    failed = net.without(
-        links=[int(np.flatnonzero(net.labels.is_kind("leaf")[net.labels.src])[-1])]
-    )
+    net = fb.topologies.leaf_spine(leaves=4, spines=6, hosts_per_leaf=3)
+    up = net.labels.is_kind("leaf")[net.labels.src] & net.labels.is_kind("spine")[net.labels.dst]
+    failed = net.without(links=np.flatnonzero(up)[[0, 7, 14, 21]])
     routes = fb.routing.spray(failed, fb.traffic.all_to_all(net.hosts))
     plan = compiled_plan(routes)
     assert plan.wide

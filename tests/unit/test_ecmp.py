@@ -29,13 +29,15 @@ def check_path(network, s, d, path):
     assert sum(int(network.routing_cost[link]) for link in path) == distance(network, s, d)
 
 
+@pytest.mark.parametrize("hash", ["hop", "path"])
 @pytest.mark.parametrize("costs", COSTS.values(), ids=COSTS)
 @pytest.mark.parametrize("seed", range(3))
-def test_every_path_is_a_shortest_live_path(costs, seed):
+def test_every_path_is_a_shortest_live_path(costs, seed, hash):
     rng = np.random.default_rng(seed)
     network = random_network(rng, costs=costs, direct=0.3)
     flows = reachable_flows(network)
-    for s, d, path in zip(flows.src, flows.dst, paths(routing.ecmp(network, flows)), strict=True):
+    routes = routing.ecmp(network, flows, hash=hash)
+    for s, d, path in zip(flows.src, flows.dst, paths(routes), strict=True):
         check_path(network, int(s), int(d), path)
 
 
@@ -92,7 +94,9 @@ def test_the_seed_decides():
     np.testing.assert_array_equal(once.hop_bundle, again.hop_bundle)
     other = routing.ecmp(net, flows, seed=6)
     assert np.mean(once.hop_bundle != other.hop_bundle) > 0.3
-    assert once.rule == {"name": "ecmp", "seed": 5, "queue_pairs": 1, "salt": "switch"}
+    assert once.rule == {
+        "name": "ecmp", "seed": 5, "queue_pairs": 1, "salt": "switch", "hash": "hop", "key": "row"
+    }  # fmt: skip
 
 
 def test_the_hash_is_uniform_over_spines():
@@ -167,13 +171,28 @@ def test_a_network_of_device_arrays_routes_alike():
     )
 
 
-def test_no_flows_are_legal():
-    net = topologies.fat_tree(k=4)
-    for rule in routing.ROUTINGS.values():
-        assert rule(net, Flows([], [])).n_hops == 0
+# Dimension order goes by coordinates, which only tori, meshes and HyperX networks have.
+BY_DISTANCE = [name for name in routing.ROUTINGS if name != "dimension_order"]
+
+
+@pytest.mark.parametrize("name", BY_DISTANCE)
+def test_no_flows_are_legal(name):
+    assert routing.ROUTINGS[name](topologies.fat_tree(k=4), Flows([], [])).n_hops == 0
 
 
 @pytest.mark.parametrize("name", routing.ROUTINGS)
+def test_queue_pairs_share_the_weight_and_the_cap_of_their_flow(name):
+    net = topologies.torus("3x3")
+    flows = Flows([0, 3], [4, 8], weight=[1, 6], cap=[6, np.inf])
+    routes = routing.ROUTINGS[name](net, flows, queue_pairs=3)
+    assert routes.flow_of.tolist() == [0, 0, 0, 1, 1, 1]
+    np.testing.assert_allclose(routes.weight, [1 / 3] * 3 + [2] * 3)
+    assert routes.cap.tolist() == [2, 2, 2, np.inf, np.inf, np.inf]
+    assert np.bincount(routes.hop_flow, minlength=6).min() > 0
+    assert routes.rule["queue_pairs"] == 3
+
+
+@pytest.mark.parametrize("name", BY_DISTANCE)
 def test_unreachable_pairs_are_counted_and_named(name):
     net = topologies.leaf_spine(leaves=2, spines=2, hosts_per_leaf=4)
     flows = Flows(np.repeat(net.hosts[:4], 2), np.tile(net.hosts[4:6], 4))
@@ -202,7 +221,120 @@ def test_all_faults_of_the_ends_are_said_at_once(name):
     assert "1 of 3 flows go from a node to itself: flows '1'" in message
 
 
-@pytest.mark.parametrize("options", [{"queue_pairs": 0}, {"queue_pairs": -1}, {"salt": "pepper"}])
+def uneven():
+    """One way over switch 1, three over switch 2."""
+    kinds = ["switch"] * 4 + ["host"] * 2
+    ends = [(4, 0), (0, 1), (0, 2), (1, 3), (2, 3), (2, 3), (2, 3), (3, 5)]
+    return network_of(kinds, [(a, b, 1, 1, True) for a, b in ends])
+
+
+@pytest.mark.parametrize(
+    ("hash", "shares"), [("hop", [1 / 2, 1 / 6, 1 / 6, 1 / 6]), ("path", [1 / 4] * 4)]
+)
+def test_a_hash_per_hop_evens_out_cables_and_one_per_path_evens_out_paths(hash, shares):
+    routes = routing.ecmp(uneven(), Flows([4], [5]), queue_pairs=12_000, hash=hash)
+    counts = np.bincount(routes.hop_bundle.reshape(-1, 4)[:, 2], minlength=14)[[6, 8, 10, 12]]
+    want = 12_000 * np.array(shares)
+    # Chi-square of 3 degrees of freedom exceeds 16.3 once in a thousand; the seed is fixed.
+    assert np.sum((counts - want) ** 2 / want) < 16.3
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_hash_per_path_finds_all_shortest_paths_equally_often(seed):
+    network = random_network(
+        np.random.default_rng(seed), n_hosts=4, costs=(1, 2), direct=0.5, dead=0.05
+    )
+    flows = reachable_flows(network)
+    routes = routing.ecmp(network, flows, queue_pairs=4_000, hash="path")
+    rows = paths(routes)
+    for flow, (s, d) in enumerate(zip(flows.src.tolist(), flows.dst.tolist(), strict=True)):
+        graph = graph_between(network, s, d)
+        split = nx.DiGraph()  # a node per cable, so that parallel ones make paths of their own
+        for a, b, link, cost in graph.edges(keys=True, data="cost"):
+            split.add_edge(a, ("cable", link), cost=cost)
+            split.add_edge(("cable", link), b, cost=0)
+        want = {
+            tuple(hop[1] for hop in path if isinstance(hop, tuple))
+            for path in nx.all_shortest_paths(split, s, d, weight="cost")
+        }
+        mine = [tuple(row) for row in rows[4_000 * flow : 4_000 * (flow + 1)]]
+        assert set(mine) == want
+        counts = np.array([mine.count(path) for path in want])
+        mean = 4_000 / len(want)
+        # Five standard deviations, of what is at most binomial.
+        assert np.abs(counts - mean).max() <= 5 * np.sqrt(mean)
+
+
+def test_hashed_by_ends_a_path_does_not_depend_on_the_other_flows():
+    net = topologies.fat_tree(k=8)
+    flows = permutation(net.hosts, seed=0)
+    turned = Flows(flows.src[::-1].copy(), flows.dst[::-1].copy())
+    for hash in ("hop", "path"):
+        options = {"key": "ends", "queue_pairs": 3, "hash": hash}
+        rows = paths(routing.ecmp(net, flows, **options))
+        again = paths(routing.ecmp(net, turned, **options))
+        flipped = [again[3 * i : 3 * i + 3] for i in range(flows.n_flows)][::-1]
+        assert [rows[3 * i : 3 * i + 3] for i in range(flows.n_flows)] == flipped
+
+
+def test_hashed_by_ends_only_queue_pairs_part_flows_between_the_same_ends():
+    net = topologies.leaf_spine(leaves=2, spines=16, hosts_per_leaf=1)
+    flows = Flows(np.repeat(net.hosts[:1], 50), np.repeat(net.hosts[1:], 50))
+    kinds = lambda **options: len({tuple(p) for p in paths(routing.ecmp(net, flows, **options))})
+    assert kinds(key="ends") == 1
+    assert kinds(key="ends", queue_pairs=4) in (3, 4)
+    assert kinds(key="row") == 16
+
+
+def test_independent_picks_use_as_many_links_as_balls_fill_bins():
+    net = topologies.leaf_spine(leaves=2, spines=16, hosts_per_leaf=24)
+    flows = Flows(net.hosts[:24], net.hosts[24:])
+    spreads = [
+        routing.polarisation(net, routing.ecmp(net, flows, seed=seed)) for seed in range(200)
+    ]
+    up = [next(s for s in spread if s.way == "leaf -> spine") for spread in spreads]
+    # 24 balls into 16 bins; only one of the two leaves sends.
+    assert up[0].usable == 16
+    assert up[0].expected == pytest.approx(16 * (1 - (15 / 16) ** 24), rel=1e-12)
+    # The number of empty bins has a variance below 3; four standard errors of 200 draws.
+    assert np.mean([s.used for s in up]) == pytest.approx(up[0].expected, abs=4 * (3 / 200) ** 0.5)
+
+
+def test_polarisation_shows_a_shared_salt_and_nothing_else():
+    net = topologies.fat_tree(k=8)
+    flows = Flows(np.repeat(net.hosts[:64], 8), np.repeat(net.hosts[64:], 8))
+    found = {}
+    for salt in ("switch", "shared"):
+        spreads = routing.polarisation(net, routing.ecmp(net, flows, salt=salt))
+        found[salt] = {s.way: s for s in spreads}
+    for way in ("aggregation -> core", "core -> aggregation"):
+        alone, alike = found["switch"][way], found["shared"][way]
+        assert alone.usable == alike.usable == 64
+        assert alone.used == pytest.approx(alone.expected, abs=6)
+        assert alike.used == 16
+        assert alike.largest > 2 * alone.largest
+    assert found["shared"]["host -> edge"].used == found["shared"]["host -> edge"].usable == 64
+
+
+def test_polarisation_leaves_out_what_is_inside_servers():
+    net = topologies.cluster("dgx-h100", nodes=8)
+    flows = Flows(net.hosts[:32], net.hosts[32:])
+    spreads = routing.polarisation(net, routing.ecmp(net, flows))
+    assert all("gpu" not in s.way for s in spreads)
+    assert sum(s.usable for s in spreads) > 0
+
+
+def test_polarisation_of_split_rows_is_refused():
+    net = topologies.fat_tree(k=4)
+    routes = routing.flowlet(net, permutation(net.hosts, seed=0), n=8)
+    with pytest.raises(ModelError, match=r"needs rows with one path each, .*`flowlet`"):
+        routing.polarisation(net, routes)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"queue_pairs": 0}, {"queue_pairs": -1}, {"salt": "pepper"}, {"hash": "x"}, {"key": "port"}],
+)
 def test_options_out_of_range_are_refused(options):
     net = topologies.leaf_spine(leaves=2, spines=2, hosts_per_leaf=1)
     with pytest.raises(ModelError, match=f"`{next(iter(options))}` needs"):

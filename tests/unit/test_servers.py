@@ -290,9 +290,9 @@ def test_a_nic_that_the_catalogue_lacks_has_to_be_given():
     )
 
 
-def test_a_fabric_that_has_servers_takes_no_more():
+def test_what_a_server_has_already_is_no_nic_of_another():
     net = with_servers("dgx-h100", servers=1)
-    with pytest.raises(fb.ModelError, match="has GPUs already"):
+    with pytest.raises(fb.ModelError, match=r"NICs that no server has, but 8 .* 'server0-gpu0'"):
         attach_servers(net, hardware.server("dgx-h100"), [list(range(8))])
 
 

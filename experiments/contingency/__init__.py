@@ -1,0 +1,1 @@
+"""What every single failure costs, by one solve per class and by one per component."""

@@ -1,0 +1,1 @@
+"""Published counts, bisections, diameters and numbers of paths of fabrics, against ours."""
