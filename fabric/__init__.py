@@ -3,9 +3,11 @@
 from fabric import (
     collectives as collectives,
     hardware as hardware,
+    optimize as optimize,
     readers as readers,
     reliability as reliability,
     routing as routing,
+    runs as runs,
     scenario as scenario,
     topologies as topologies,
     traffic as traffic,

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 
 from fabric._errors import UnsolvedError
 from fabric.cli._demand import Demand, Rule, entry
+from fabric.cli._routing import in_effect
 from fabric.cli._subject import Subject
 from fabric.network import Network, Routes
 from fabric.solvers import RESULTS, RateSolution, certify, max_min_rates
@@ -83,7 +84,7 @@ def answer(
     stats = case.stats
     rule_said = {
         "name": rule.name, "seed": rule.seed, "queue_pairs": rule.queue_pairs,
-        "options": rule.options, "draws": rule.draws,
+        "options": in_effect(rule.name, rule.options, case.routes.rule), "draws": rule.draws,
     }  # fmt: skip
     bottlenecks, held = _bottlenecks(network, case, load, top, tier)
     result: dict[str, Any] = {

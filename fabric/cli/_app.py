@@ -11,10 +11,13 @@ from fabric.cli._coll import coll
 from fabric.cli._compare_runs import compare
 from fabric.cli._doctor import doctor, no_device
 from fabric.cli._list import list_known
+from fabric.cli._optimize import optimize
 from fabric.cli._output import PIPE_CLOSED, silence
 from fabric.cli._run import run
+from fabric.cli._search import search
 from fabric.cli._solve import solve
 from fabric.cli._topo import topo
+from fabric.cli._whatif import whatif
 
 INTERRUPTED = 130
 _STOPPED = "interrupted; nothing was written."
@@ -57,6 +60,9 @@ def options(
 
 
 app.command("run")(run)
+app.command("search")(search)
+app.command("whatif")(whatif)
+app.add_typer(optimize)
 app.command("compare")(compare)
 app.command("solve")(solve)
 app.command("topo")(topo)

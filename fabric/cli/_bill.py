@@ -77,6 +77,9 @@ def economics_lines(found: Economics) -> list[str]:
         found: Of the network that the bill is of.
     """
     lines = [f"  bisection at most {8 * found.bisection / 1e12:,.4g} Tb/s one way"]
+    if not found.bisection:
+        why = "two halves of the endpoints are not joined" if found.endpoints > 1 else "1 endpoint"
+        lines = [f"  no bisection, and so no cost per Gb/s of it: {why}"]
     if found.cost is not None and found.cost_per_endpoint is not None:
         per = f"{found.cost_per_endpoint:,.0f} {found.currency} per endpoint"
         if found.cost_per_bisection is not None:

@@ -1,7 +1,7 @@
 """`--routing NAME:key=value,...`: a rule and its options from one line of text."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from fabric import routing
@@ -88,6 +88,24 @@ def call_options(name: str, options: dict[str, Any], seed: int, queue_pairs: int
         raise ModelError(message)
     flags = {"seed": seed, "queue_pairs": queue_pairs}
     return options | {key: value for key, value in flags.items() if key in takes}
+
+
+def in_effect(name: str, options: dict[str, Any], told: Mapping[str, object]) -> dict[str, Any]:
+    """Return the options that made some routes, defaults too.
+
+    Args:
+        name: Of the rule.
+        options: Those that were given.
+        told: What the routes say of their rule.
+
+    Examples:
+        >>> in_effect("flowlet", {"n": 3}, {"name": "flowlet", "n": 3, "hash": "hop", "seed": 0})
+        {'n': 3, 'hash': 'hop'}
+    """
+    if name not in routing.ROUTINGS:
+        return options
+    found = {**options, **told}
+    return {key: found[key] for key in _parameters(name) if key in found and key not in _FLAGS}
 
 
 def _parameters(name: str) -> dict[str, inspect.Parameter]:

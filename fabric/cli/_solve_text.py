@@ -53,7 +53,10 @@ def _header(answer: dict[str, Any]) -> list[str]:
     seed = f", seed {routing['seed']}" if routing["draws"] else ""
     seed += "".join(f", {key} {value}" for key, value in routing["options"].items())
     pairs = f", {routing['queue_pairs']} queue pairs" if routing["queue_pairs"] > 1 else ""
-    lines.append(f"  routing: {routing['name']}{seed}{pairs} ({routing['why']})")
+    lines += textwrap.wrap(
+        f"routing: {routing['name']}{seed}{pairs} ({routing['why']})",
+        100, initial_indent="  ", subsequent_indent="    ",
+    )  # fmt: skip
     failed = [listed(fabric["failed"], 5)] if fabric["failed"] else []
     if out := answer["endpoints_failed"]:
         failed.append(f"{counted(out, 'endpoint')} without a live link")

@@ -97,6 +97,82 @@ def merge(link_ptr, link_bundle, link_use, use_bits):
     return class_of, first[:n].copy()
 
 
+FOLLOWER, TWINS = 1, 2  # columns of a record per bundle; the first counts its hops
+
+
+@jit
+def chains(flow, at, use, n_bundles):
+    """Return (hops, leader) of every bundle: leader is what it fills together with, or itself.
+
+    A bundle that comes straight after another for every flow of either, at the same use, carries
+    the same flows, as those from a GPU to its leaf do: the first of a chain stands for all.
+
+    Args:
+        flow: (entries,), rising.
+        at: (entries,), bundles; entries with another number, or a use of 0, do not count.
+        use: (entries,).
+        n_bundles: Number of bundles.
+    """
+    seen = np.zeros((n_bundles, 3), np.int32)
+    before, flow_before, use_before = -1, -1, 0.0
+    for k in range(len(flow)):
+        b = at[k]
+        if b >= n_bundles or use[k] <= 0.0:
+            continue
+        if flow[k] == flow_before and use[k] == use_before and b != before:
+            if seen[before, FOLLOWER] == 0:
+                seen[before, FOLLOWER] = b + 1
+            seen[before, TWINS] += seen[before, FOLLOWER] == b + 1
+        seen[b, 0] += 1
+        before, flow_before, use_before = b, flow[k], use[k]
+    leader = np.arange(n_bundles).astype(np.int32)
+    for a in range(n_bundles):
+        b = seen[a, FOLLOWER] - 1
+        if b >= 0 and seen[a, 0] == seen[a, TWINS] and seen[b, 0] == seen[a, 0]:
+            leader[b] = a
+    for b in range(n_bundles):
+        first, steps = leader[b], 0
+        while leader[first] != first and steps < n_bundles:
+            first, steps = leader[first], steps + 1
+        # A circle of twins has no first; all of it stays apart.
+        leader[b] = first if leader[first] == first else b
+    return seen[:, 0].copy(), leader
+
+
+@jit
+def written_out(flow, at, use, ptr, part_class, part_use, n_hops):
+    """Return (flow, class, use): hops on bundles as hops on the classes of links that each loads.
+
+    Args:
+        flow: (entries,), rising.
+        at: (entries,), bundles; entries with another number, or a use of 0, are dropped.
+        use: (entries,).
+        ptr: (bundles + 1,); `part_class`, `part_use`: (parts,), by bundle.
+        part_class: See `ptr`.
+        part_use: See `ptr`.
+        n_hops: Of the result.
+    """
+    n_bundles = len(ptr) - 1
+    whole = np.full(n_bundles, -1, np.int32)  # the one class that carries all of it, the usual case
+    for b in range(n_bundles):
+        if ptr[b + 1] == ptr[b] + 1 and part_use[ptr[b]] == 1.0:
+            whole[b] = part_class[ptr[b]]
+    of, to, share = np.empty(n_hops, np.int32), np.empty(n_hops, np.int32), np.empty(n_hops)
+    put = 0
+    for k in range(len(at)):
+        b = at[k]
+        if b >= n_bundles or use[k] <= 0.0:
+            continue
+        if whole[b] >= 0:
+            of[put], to[put], share[put] = flow[k], whole[b], use[k]
+            put += 1
+            continue
+        for i in range(ptr[b], ptr[b + 1]):
+            of[put], to[put], share[put] = flow[k], part_class[i], use[k] * part_use[i]
+            put += 1
+    return of, to, share
+
+
 @jit
 def one_level(flow, link, use, n_flows, n_links):
     """Return (class_of, n_shared, n_classes, flow_ptr, flow_end, hop_at, hop_use) of hops on links.

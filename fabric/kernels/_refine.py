@@ -302,3 +302,44 @@ def blend(seed, bits):
     """Mix one more column, seen as 64-bit whole numbers, into the seeds of flows."""
     for f in range(len(seed)):
         seed[f] = mix(seed[f] + mix(bits[f]))
+
+
+@jit
+def profiles(ptr, other, content, most):
+    """Return (vertices,) hashes of what lies at every distance from a vertex; 0 where nothing does.
+
+    Each is of the sum of the contents of edges and of the number of new vertices, distance by
+    distance, up to the distance at which more than `most` edges were seen.
+
+    Args:
+        ptr: (vertices + 1,). Edges of vertex v are those from `ptr[v]` to `ptr[v + 1]`.
+        other: (edges,), where each leads.
+        content: (edges,), what each is.
+        most: Edges to see from one vertex; its own are seen in any case.
+    """
+    n = len(ptr) - 1
+    found = np.zeros(n, np.uint64)
+    seen = np.full(n, -1, np.int32)
+    queue = np.empty(n, np.int32)
+    for v in range(n):
+        if ptr[v] == ptr[v + 1]:
+            continue
+        seen[v] = v
+        queue[0] = v
+        first, last, told = 0, 1, 0
+        while first < last:
+            for q in range(first, last):
+                told += ptr[queue[q] + 1] - ptr[queue[q]]
+            if told > most and first > 0:
+                break
+            total, end = np.uint64(0), last
+            for q in range(first, end):
+                for e in range(ptr[queue[q]], ptr[queue[q] + 1]):
+                    total += content[e]
+                    if seen[other[e]] != v:
+                        seen[other[e]] = v
+                        queue[last] = other[e]
+                        last += 1
+            first = end
+            found[v] = mix(mix(found[v] + total) + np.uint64(last - first))
+    return found

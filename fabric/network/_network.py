@@ -1,5 +1,6 @@
 """`Network`: links with capacity, latency, routing cost and an alive mask; labels beside them."""
 
+import re
 from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -8,7 +9,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Int
 
-from fabric._errors import ModelError, raise_faults, some
+from fabric._errors import ModelError, quoted, raise_faults, some
 from fabric._typing import AnyArray, LinkBools, LinkFloats, LinkInts
 from fabric.network._checks import (
     capacity_faults,
@@ -207,15 +208,15 @@ class Network(eqx.Module):
         self,
         *,
         nodes: int | str | Iterable[int | str] | AnyArray = (),
-        links: int | Iterable[int] | AnyArray = (),
+        links: int | str | Iterable[int | str] | AnyArray = (),
     ) -> "Network":
         """Return this network with some nodes and cables failed, on the host.
 
         Args:
             nodes: Nodes by number, id or unique name, or a mask of true and false over all nodes;
                 every link at a failed node fails.
-            links: Directed links by number, or a mask over all links; the other direction of the
-                cable fails with it.
+            links: Directed links by number or name, as `link_name` gives it, or a mask over all
+                links; the other direction of the cable fails with it.
 
         Raises:
             ModelError: If a node or link is unknown, or a mask has another length.
@@ -225,6 +226,8 @@ class Network(eqx.Module):
             >>> net = fb.topologies.leaf_spine(leaves=2, spines=2, hosts_per_leaf=1)
             >>> int(net.without(nodes=["spine0"]).alive.sum()), net.n_links
             (8, 12)
+            >>> int(net.without(links=["leaf0->spine1"]).alive.sum())
+            10
         """
         failed = self._touched("without", nodes, links)
         return self.with_alive(np.asarray(self.alive) & ~failed)
@@ -233,7 +236,7 @@ class Network(eqx.Module):
         self,
         *,
         nodes: int | str | Iterable[int | str] | AnyArray = (),
-        links: int | Iterable[int] | AnyArray = (),
+        links: int | str | Iterable[int | str] | AnyArray = (),
         factor: float = 0.5,
     ) -> "Network":
         """Return this network with less capacity on some cables and at some nodes, on the host.
@@ -271,7 +274,11 @@ class Network(eqx.Module):
         if not isinstance(given, np.ndarray):
             given = [labels.node(n) if isinstance(n, str) else n for n in given]
         dead = items_of(f"{verb}(nodes=...)", given, self.n_nodes, "nodes")
-        lost = items_of(f"{verb}(links=...)", _several(links), self.n_links, "links")
+        named = _several(links)
+        if not isinstance(named, np.ndarray):
+            where = f"{verb}(links=...)"
+            named = [link_of(labels, n, where) if isinstance(n, str) else n for n in named]
+        lost = items_of(f"{verb}(links=...)", named, self.n_links, "links")
         cables = labels.cable_of[lost]
         at_node = np.zeros(self.n_nodes, bool)
         at_node[dead] = True
@@ -285,6 +292,55 @@ class Network(eqx.Module):
             "routing_cost": self.routing_cost,
         }
         return Network(**(kept | fields), labels=self.__dict__.get("_labels"))
+
+
+def link_of(labels: Labels, name: str, where: str) -> int:
+    """Return the link with a name that `link_name` gives.
+
+    Args:
+        labels: Of the network.
+        name: Of the link, such as "leaf0->spine1", or "leaf0->spine1#1" for the second of parallel
+            cables.
+        where: The argument as the caller wrote it.
+
+    Raises:
+        ModelError: If there is none; the nearest node, or the links between both ends, are offered.
+
+    Examples:
+        >>> import fabric as fb
+        >>> net = fb.topologies.single_switch(hosts=2)
+        >>> net.link_name(link_of(net.labels, "switch->host1", "links"))
+        'switch->host1'
+    """
+    ends = [_BEHIND.sub("", end.strip()) for end in name.split("->")]
+    if len(ends) != 2:
+        message = (
+            f"`{where}`: {quoted(name)} is no link. Write its two ends, 'leaf0->spine1', and '#1' "
+            f"behind for the second of parallel cables."
+        )
+        raise ModelError(message)
+    try:
+        src, dst = (labels.node(_with_id(labels, end)) for end in ends)
+    except ModelError as error:
+        message = f"`{where}`: {error}"
+        raise ModelError(message) from None
+    between = np.flatnonzero((labels.src == src) & (labels.dst == dst)).tolist()
+    names = {labels.link_name(link): link for link in between}
+    if name.strip() not in names:
+        there = f"There are {some(names)}." if names else "There is no cable between the two."
+        message = f"`{where}`: {quoted(name)} is no link. {there}"
+        raise ModelError(message)
+    return names[name.strip()]
+
+
+_BEHIND = re.compile(r"(\[\d+\]|#\d+)+$")
+"""Port and number of a parallel cable, behind the name of a node."""
+
+
+def _with_id(labels: Labels, end: str) -> str:
+    """Return the id in a name that several nodes have, "name(id)", else the name."""
+    inner = re.fullmatch(r".*\((.*)\)", end)
+    return inner[1] if inner and end not in labels.node_of and inner[1] in labels.node_of else end
 
 
 def _is_array(values: object) -> TypeGuard[AnyArray]:

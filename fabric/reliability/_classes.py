@@ -6,7 +6,8 @@ links to equally coloured nodes, flows as long as they have equal ends, equal le
 coloured links. That is necessary for a symmetry and not sufficient, so that other members of a
 class are solved besides its representative.
 
-Levels and loads are part of the colours from the start, so that few rounds over flows are enough.
+Levels, loads, how far flows lead and what is odd in its tier are part of the colours from the
+start, so that few rounds over flows are enough.
 """
 
 from typing import NamedTuple
@@ -17,12 +18,12 @@ from fabric.network import Network
 from fabric.reliability._failures import Components, servers_of
 from fabric.reliability._hashes import UInt64s, bits, mixed, rounded
 from fabric.reliability._intact import Intact
+from fabric.reliability._marks import marks
 from fabric.reliability._usage import Ids, grouped, per_group
 from fabric.routing._servers import has_servers
 
-MOST_ROUNDS = 24
-"""Rounds over flows after which refinement stops, stable or not."""
-
+_LEAST_ROUNDS, _MOST_ROUNDS = 24, 400
+_MOST_HOPS = 30_000_000
 _MOST_NODE_ROUNDS = 200
 _FAR = 1 << 30
 _OUT, _IN = np.uint64(0x243F6A8885A308D3), np.uint64(0x13198A2E03707344)
@@ -42,11 +43,18 @@ class Structure:
     Attributes:
         node: (nodes,), refined until stable.
         link: (links,), of what a link is and of both its ends.
+
+    Args:
+        network: With labels.
+        content: (links,), a hash of what each link is. Default: of the link alone.
+        extra: (nodes,), hashes that tell nodes apart from the start.
     """
 
-    def __init__(self, network: Network):
-        labels, content = network.labels, _content(network)
-        self.node = node = _nodes(network, content)
+    def __init__(
+        self, network: Network, content: UInt64s | None = None, extra: UInt64s | None = None
+    ):
+        labels, content = network.labels, _content(network) if content is None else content
+        self.node = node = _nodes(network, content, extra)
         ends = mixed(node[labels.src] + _OUT) + mixed(node[labels.dst] + _IN)
         self.link = mixed(ends + content)
         self._at = [grouped(end, network.n_nodes) for end in (labels.src, labels.dst)]
@@ -73,18 +81,22 @@ class Structure:
 
 
 class Colouring:
-    """Colours of nodes, links and rows of flows; `deepen` refines them further.
+    """Colours of nodes, links and rows of flows.
 
     Args:
         intact: The network and its flows before anything fails.
 
     Attributes:
-        rounds: Rounds over flows so far: how many links away a difference in flows is seen.
+        rounds: Rounds over flows: how many links away a difference in flows is seen.
         stable: Whether more rounds would find nothing more.
+        all_odd: Whether every cable unlike most of its tier has a colour of its own.
     """
 
     def __init__(self, intact: Intact):
-        self._intact, self._structure = intact, Structure(intact.network)
+        content = _content(intact.network)
+        told = marks(intact, content)
+        self._intact, self.all_odd = intact, told.all_odd
+        self._structure = Structure(intact.network, mixed(content + told.link), told.node)
         self._bare = self._link = mixed(self._structure.link + rounded(intact.load))
         flows, row, node = intact.flows, intact.flow_of, self._structure.node
         colour = mixed(node[flows.src[row]] + _OUT) + mixed(node[flows.dst[row]] + _IN)
@@ -94,8 +106,10 @@ class Colouring:
             colour = mixed(colour + bits(intact.objective.size[row]))
         self._row = colour
         self.rounds, self.stable = 0, False
+        size = len(intact.usage.hop_bundle) + len(intact.usage.part_link)
+        self._deepen(min(max(_LEAST_ROUNDS, _MOST_HOPS // max(size, 1)), _MOST_ROUNDS))
 
-    def deepen(self, rounds: int) -> None:
+    def _deepen(self, rounds: int) -> None:
         """Refine until stable, or until there were so many rounds over flows."""
         usage = self._intact.usage
         while self.rounds < rounds and not self.stable:
@@ -140,12 +154,14 @@ def is_tiered(network: Network) -> bool:
         level = nearer
 
 
-def _nodes(network: Network, content: UInt64s) -> UInt64s:
-    """Return colours of nodes, refined until stable, flows apart."""
+def _nodes(network: Network, content: UInt64s, extra: UInt64s | None) -> UInt64s:
+    """Return colours of nodes, refined until stable, rows of flows apart."""
     labels, n = network.labels, network.n_nodes
     code = labels.kind_of.astype(np.uint64) * np.uint64(4)
     code += np.asarray(labels.endpoint).astype(np.uint64) * np.uint64(2)
     colour = mixed(code + np.asarray(labels.forwards).astype(np.uint64))
+    if extra is not None:
+        colour = mixed(colour + extra)
     relations, n_hubs = _relations(network, content)
     colour = np.concatenate([colour, np.full(n_hubs, np.uint64(1))])
     before, now = 0, _n_different(colour)

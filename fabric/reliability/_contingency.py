@@ -28,7 +28,7 @@ def contingency(
     kind: str | Sequence[str] = "link",
     objective: str | Completion = "slowest",
     factor: float = 0.0,
-    check: int = 1,
+    check: int = 2,
     sample: int | str | None = None,
     seed: int = 0,
     limit_s: float = 600.0,
@@ -38,10 +38,14 @@ def contingency(
 
     Failures that a symmetry of network, flows and routes maps on one another cost the same, so
     that one of each class is solved: without the component, flows are routed anew and filled.
-    Classes are found by colour refinement, which never joins too little and may join too much;
-    `check` other members of each class are solved besides, and a class that falls apart is solved
-    member by member. So is, where that takes no longer than a tenth of `limit_s`, every class of a
-    fabric without tiers, and every one in which flows make a detour.
+    Classes are found by colour refinement, by the distances from endpoint to endpoint over flows,
+    and by a colour of its own for each of up to 64 cables, nodes or servers that are unlike most
+    of their tier. What is in different classes can be told apart, but what is in one class is not
+    proved to cost the same. Therefore every member is solved where all take no longer than a
+    tenth of `limit_s`, as on small fabrics. Elsewhere `check` other members of each class are
+    solved, and a class that falls apart is solved member by member; so is, where it takes no longer
+    than that, every class of a fabric without tiers, and every one in which flows make a detour.
+    The notes of the report say which it was.
 
     Under spray only the flows that crossed the component are routed again, and rates are solved
     as far as the failure reaches.
@@ -49,12 +53,13 @@ def contingency(
     Args:
         network: With labels. What has failed in it already stays so.
         flows: (flows,). Sizes count only for a `Completion`.
-        routing: Name of a rule, or a function from a network and flows to routes; arguments of a
-            rule go in by `functools.partial`.
+        routing: Name of a rule, or a function from a network and flows to routes, which is solved
+            from scratch and should treat alike what is alike; arguments of a rule go in by
+            `functools.partial`.
         kind: What fails, as in `components`; several kinds are ranked together.
         objective: "slowest", the slowest rate; "total", the sum of rates; or a `Completion`.
         factor: What is left of the capacity of a component, less than 1. Default: it fails.
-        check: Members of each class that are solved besides its representative.
+        check: Members of each class, drawn at random, that are solved besides its representative.
         sample: Solve so many components of each kind, drawn at random, or "all" of them, instead
             of classes. Rules that hash, such as ecmp, need it, since they have no symmetry.
         seed: Of the draws.
@@ -91,11 +96,11 @@ def contingency(
         spine0                     2        0   4 GB/s  16 GB/s    -50 %
         (none)                              0   8 GB/s  32 GB/s
         12 components in 4 classes under spray, refined until nothing more is told apart.
-        4 more of their members were solved as a check.
+        Every member of every class was solved.
     """
     kinds = [kind] if isinstance(kind, str) else list(dict.fromkeys(kind))
-    _check(factor, kinds, sample)
-    check = whole("check", check, 0)
+    _check(factor, kinds, sample, limit_s)
+    check, seed = whole("check", check, 0), whole("seed", seed, 0)
     router = _router(routing)
     parts = {word: components(network, word) for word in kinds}
     intact = Intact(network, flows, router, Objective(objective, flows.n_flows))
@@ -108,7 +113,7 @@ def contingency(
     return study.report(notes)
 
 
-def _check(factor: float, kinds: Sequence[str], sample: object) -> None:
+def _check(factor: float, kinds: Sequence[str], sample: object, limit_s: float) -> None:
     if not kinds:
         message = "`contingency(kind=...)` needs at least one kind, such as 'link' or 'switch'."
         raise ModelError(message)
@@ -117,6 +122,9 @@ def _check(factor: float, kinds: Sequence[str], sample: object) -> None:
             f"`contingency(factor={factor!r})` needs a number from 0, a failure, to less than 1, "
             f"the part of the capacity that is left."
         )
+        raise ModelError(message)
+    if not (isinstance(limit_s, int | float) and limit_s > 0):
+        message = f"`contingency(limit_s={limit_s!r})` needs more than 0 seconds, such as 600."
         raise ModelError(message)
     if isinstance(sample, str) and sample != "all":
         message = f"`contingency(sample={sample!r})` needs a number of components, or 'all'."
@@ -148,10 +156,11 @@ def _refuse_chance(rule: str, intact: Intact, factor: float, parts: dict[str, Co
     begun = time.monotonic()
     rescore(first, 0)
     each, n = time.monotonic() - begun, sum(map(len, parts.values()))
+    some = min(100, max(max(map(len, parts.values())) // 2, 1))
     message = (
         f"`contingency(routing={rule!r})`: paths are chosen by hash or chance, so that no two "
         f"of {n:,} components fail alike, and all of them take {long(n * each)} at "
-        f"{each:.2g} s each. Give `sample=100` to draw some, `sample='all'` to solve all, or use "
-        f"'spray'."
+        f"{each:.2g} s each. Give `sample={some}` to draw some, `sample='all'` to solve all, or "
+        f"use 'spray'."
     )
     raise ModelError(message)

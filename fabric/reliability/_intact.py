@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from fabric._errors import ModelError, UnreachableError, UnsolvedError, nearest
+from fabric._errors import ModelError, UnreachableError, UnsolvedError, nearest, some
 from fabric.network import Flows, Network, Routes
 from fabric.reliability._usage import Floats, Ids, Usage, grouped
 from fabric.solvers import Completion, _compiled
@@ -61,6 +61,7 @@ class Objective:
                     f"{n_flows:,} flows, but got shape {self.size.shape}."
                 )
                 raise ModelError(message)
+            _check_sizes(self.size)
         elif asked in OBJECTIVES:
             self.name = asked
         else:
@@ -102,6 +103,19 @@ class Objective:
             return 0.0 if score.lost else score.slowest
         cut = self.size is not None and any(self.size[flow] > 0 for flow in score.lost)
         return np.inf if cut else score.completion
+
+
+def _check_sizes(size: Float[np.ndarray, " flows"]) -> None:
+    bad = np.flatnonzero(~(np.isfinite(size) & (size >= 0)))
+    if len(bad):
+        message = (
+            f"`contingency(objective=Completion(size))` needs finite sizes of 0 bytes or more, but "
+            f"got {size[bad[0]]:g} at flow {some(bad.tolist())}."
+        )
+        raise ModelError(message)
+    if not size.any():
+        message = "`contingency(objective=Completion(size))` needs a flow of more than 0 bytes."
+        raise ModelError(message)
 
 
 class Intact:

@@ -7,20 +7,20 @@ more; those that have not are let loose with the rest, until all have. Max-min r
 what has such a link for every flow is the solution.
 """
 
+import functools
+
 import numpy as np
 from jaxtyping import Float
 
 from fabric.network import Routes
 from fabric.reliability._failures import Components
 from fabric.reliability._frame import Frame
-from fabric.reliability._intact import Intact, Score, filled, routed_or_lost
+from fabric.reliability._intact import Intact, Router, Score, filled, routed_or_lost
 from fabric.reliability._usage import Ids, Usage, different, entries
+from fabric.routing import spray
 
 NEAR = 1e-10
 """Relative distance up to which levels are equal and links are full; rates are exact within it."""
-
-LOCAL_RULES = ("spray",)
-"""Rules under which only flows that crossed what failed are routed anew."""
 
 _MOST_ROUNDS = 12
 _LEAST_HELD = 0.7
@@ -34,12 +34,13 @@ class Rescorer:
         factor: What is left of the capacity of a component; 0: it fails.
 
     Attributes:
-        local: Whether only the flows that a failure touches are solved again.
+        local: Whether only the flows that a failure touches are solved again: under spray itself.
+            A function that calls it may do more.
     """
 
     def __init__(self, intact: Intact, factor: float):
         self._intact, self._factor = intact, factor
-        self.local = intact.routes.rule.get("name") in LOCAL_RULES
+        self.local = _is_spray(intact.router)
         if self.local:
             self._frame = Frame(intact.network)
 
@@ -90,6 +91,11 @@ class Rescorer:
         before = usage.links_of(moved)
         detours = new is not None and not np.isin(new.part_link, before, kind="table").all()
         return intact.objective.score(rate, running, gone.tolist(), detours)
+
+
+def _is_spray(router: Router) -> bool:
+    rule = router.func if isinstance(router, functools.partial) else router
+    return rule is spray
 
 
 def _settled(

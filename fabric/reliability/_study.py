@@ -8,7 +8,7 @@ import numpy as np
 
 from fabric._errors import InfeasibleError
 from fabric.network import names_of
-from fabric.reliability._classes import MOST_ROUNDS, Colouring, is_tiered
+from fabric.reliability._classes import Colouring, is_tiered
 from fabric.reliability._failures import Components
 from fabric.reliability._intact import Intact, Score
 from fabric.reliability._progress import Progress, long
@@ -22,6 +22,8 @@ SAME = 1e-9
 _NAMED = 3
 _TRIALS = 2
 _QUICK = 0.1
+_LEAST_CHECK = 8
+"""Members solved besides, where odd cables are too many to tell each of them apart."""
 
 
 class Study:
@@ -48,12 +50,11 @@ class Study:
         self._rescore = Rescorer(intact, factor)
         self._known: dict[tuple[str, int], Score] = {}
         self._groups: list[tuple[str, Ids]] = []
-        self._each = 0.0  # seconds
+        self._each, self._compiled = 0.0, False  # seconds a solve
 
     def by_class(self, check: int, rng: np.random.Generator, rule: str) -> tuple[str, ...]:
-        """Solve a representative of every class, and some members besides."""
+        """Solve a representative of every class, some members besides, and all where quick."""
         colouring = Colouring(self._intact)
-        colouring.deepen(MOST_ROUNDS)
         idle = {kind: self._idle(part) for kind, part in self._parts.items()}
         groups = [
             (kind, np.flatnonzero(~idle[kind])[members])
@@ -61,44 +62,68 @@ class Study:
             for members in self._members(colouring, part, ~idle[kind])
         ]
         self._solve([(kind, int(members[0])) for kind, members in groups])
-        told = self._all_that_may_differ(groups)
+        check = check if colouring.all_odd else max(check, _LEAST_CHECK)
         drawn = [
             (kind, int(member))
             for kind, members in groups
             for member in rng.choice(members[1:], min(check, len(members) - 1), replace=False)
         ]
         self._solve(drawn)
+        told = self._all_that_is_quick(colouring, groups, len(drawn))
         alike = [self._alike(*group) for group in groups]
         apart = [group for group, same in zip(groups, alike, strict=True) if not same]
         self._solve([(kind, int(m)) for kind, members in apart for m in members])
         for group, same in zip(groups, alike, strict=True):
             self._groups += [group] if same else self._split(*group)
         self._groups += [(kind, np.flatnonzero(rest)) for kind, rest in idle.items() if rest.any()]
-        return self._told(colouring, rule, len(groups), drawn, apart, idle) + told
+        return self._told(colouring, rule, groups, apart, idle, told)
 
-    def _all_that_may_differ(self, groups: Sequence[tuple[str, Ids]]) -> tuple[str, ...]:
-        """Solve every member of classes that refinement may not split enough, where it is quick.
+    def _all_that_is_quick(
+        self, colouring: Colouring, groups: Sequence[tuple[str, Ids]], n_drawn: int
+    ) -> tuple[str, ...]:
+        """Solve every member where that is quick, else those of classes that may well differ.
 
         What flows meet on a detour, or where cables join switches of one tier, is not always what
         their colours have seen.
         """
+        if self._all_if_quick(groups):
+            return ("Every member of every class was solved.",)
+        checked = (f"{n_drawn:,} more of their members were solved as a check.",)
         tiered = is_tiered(self._intact.network)
         fragile = [
             (kind, members)
             for kind, members in groups
-            if len(members) > 1 and not (tiered and not self._known[kind, int(members[0])].detours)
+            if len(members) > 1
+            and not (
+                tiered and colouring.all_odd and not self._known[kind, int(members[0])].detours
+            )
         ]
         if not fragile:
-            return ()
+            return checked
         n = sum(len(members) for _, members in fragile)
-        why = "Flows make detours, so that of" if tiered else "This fabric has no tiers, so that of"
-        if n * self._each > _QUICK * self._limit_s:
-            return (
+        if not tiered:
+            why = "This fabric has no tiers, so that of"
+        elif not colouring.all_odd:
+            why = "Too many cables are unlike most of their tier to tell each apart, so that of"
+        else:
+            why = "Flows make detours, so that of"
+        if self._all_if_quick(fragile):
+            said = f"{why} {n:,} components in {len(fragile):,} classes each was solved."
+        else:
+            said = (
                 f"{why} {n:,} components in {len(fragile):,} classes, some may differ from their "
-                f"class; to solve all takes {long(n * self._each)} (`sample='all'`).",
+                f"class; to solve all takes {long(n * self._each)} (`sample='all'`)."
             )
-        self._solve([(kind, int(member)) for kind, members in fragile for member in members])
-        return (f"{why} {n:,} components in {len(fragile):,} classes each was solved.",)
+        return (*checked, said)
+
+    def _all_if_quick(self, groups: Sequence[tuple[str, Ids]]) -> bool:
+        """Solve every member if it takes no longer than a tenth of the limit; say whether."""
+        n = sum(len(members) for _, members in groups)
+        known = sum((kind, int(members[0])) in self._known for kind, members in groups)
+        if (n - known) * self._each > _QUICK * self._limit_s:
+            return False
+        self._solve([(kind, int(member)) for kind, members in groups for member in members])
+        return True
 
     def by_sample(self, sample: int | str, rng: np.random.Generator) -> tuple[str, ...]:
         """Solve components drawn at random, or all."""
@@ -184,14 +209,18 @@ class Study:
                 told.step()
 
             for number, item in enumerate(new[: _TRIALS + 1]):
-                if number == 1:  # the first one compiles
+                if number == 1 and not self._compiled:  # the first one compiles
                     begun = time.monotonic()
                 one(item)
-                self._each = (time.monotonic() - begun) / max(number, 1)
+                done = number + self._compiled
+                self._each = (time.monotonic() - begun) / max(done, 1)
+            self._compiled |= len(new) > 0
             if len(new) > _TRIALS + 1:
                 self._afford(len(new))
             with ThreadPoolExecutor(_threads()) as threads:
                 list(threads.map(one, new[_TRIALS + 1 :]))
+            if new:
+                self._each = min(self._each, (time.monotonic() - begun) / len(new))
 
     def _afford(self, n: int) -> None:
         if n * self._each > self._limit_s:
@@ -223,10 +252,10 @@ class Study:
         self,
         colouring: Colouring,
         rule: str,
-        n_classes: int,
-        drawn: Sequence[object],
+        groups: Sequence[tuple[str, Ids]],
         apart: Sequence[tuple[str, Ids]],
         idle: dict[str, np.ndarray],
+        told: tuple[str, ...],
     ) -> tuple[str, ...]:
         busy = sum(int((~rest).sum()) for rest in idle.values())
         seen = (
@@ -235,8 +264,8 @@ class Study:
             else f"as far as {colouring.rounds} links away"
         )
         notes = [
-            f"{busy:,} components in {n_classes:,} classes under {rule}, refined {seen}.",
-            f"{len(drawn):,} more of their members were solved as a check.",
+            f"{busy:,} components in {len(groups):,} classes under {rule}, refined {seen}.",
+            *told,
         ]
         if apart:
             n = sum(len(members) for _, members in apart)

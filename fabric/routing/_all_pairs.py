@@ -1,6 +1,7 @@
 """`AllPairs`: routes of every pair of endpoints, made when asked for and never held."""
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -8,17 +9,19 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from fabric._errors import ModelError, nearest
+from fabric._errors import ModelError, nearest, raise_faults
 from fabric._typing import AnyArray
 from fabric.network import Flows, Network, Routes, whole
 from fabric.routing._ecmp import ecmp
 from fabric.routing._graph import Graph, check_reached, distances, graph_and_targets
 from fabric.routing._inside import Insides
-from fabric.routing._servers import RAILS, Legs, fabric_only, has_servers
+from fabric.routing._servers import RAILS, Legs, any_lost, fabric_only, has_servers
 from fabric.routing._spray import spray
 
 _RULES: dict[str, Callable[..., Routes]] = {"spray": spray, "ecmp": ecmp}
+_OWN = ("network", "flows")
 _ROWS = 1_000_000
+_MOST_LOST = 1_000_000
 
 
 class AllPairs:
@@ -35,7 +38,7 @@ class AllPairs:
         **options: Of the rule, such as `seed` or `salt`.
 
     Raises:
-        ModelError: If the rule is unknown.
+        ModelError: If the rule is unknown, or has no such option.
 
     Examples:
         >>> import fabric as fb
@@ -51,6 +54,15 @@ class AllPairs:
         if rule not in _RULES:
             message = f"`AllPairs(rule={rule!r})` is not known. {nearest(str(rule), [*_RULES])}"
             raise ModelError(message)
+        known = [name for name in inspect.signature(_RULES[rule]).parameters if name not in _OWN]
+        raise_faults(
+            [
+                f"`AllPairs(rule={rule!r}, {name}=...)`: the rule has no such option. "
+                f"{nearest(name, known)}"
+                for name in options
+                if name not in known
+            ]
+        )
         self.network, self.rule = network, rule
         own = {"key": "ends"} if rule == "ecmp" else {}
         self._rails = options.get("rails", RAILS[0])
@@ -215,15 +227,50 @@ def _between_gpus(
     amount[gpus] = each
     others = len(gpus) - np.bincount(server)[server]
     received = each.sum() - np.bincount(server, each)[server]
-    rows = [(legs.between(a, b), amount[a])] if len(a) else []
-    rows += [(row, each * others) for row in legs.to_nic(gpus, nic, staging)]
-    rows += [(row, received) for row in legs.from_nic(gpus, nic, staging)]
+    within = legs.between(a, b) if len(a) else np.zeros(0, np.int32)
+    up, down = legs.to_nic(gpus, nic, staging), legs.from_nic(gpus, nic, staging)
+    rows = [(within, amount[a])]
+    rows += [(row, each * others) for row in up]
+    rows += [(row, received) for row in down]
     ways = insides.routes(*legs.ends())
+    none = np.bincount(ways.hop_flow, minlength=ways.n_flows) == 0
+    apart = none[within] & (amount[a] > 0)
+    silent, deaf = any_lost(none, up) & (each > 0), any_lost(none, down)
+    _check_inside(network, each, (a[apart], b[apart]), gpus[silent], gpus[deaf])
     over = np.zeros(ways.n_flows)
     for row, part in rows:
         over += np.bincount(row[row >= 0], part[row >= 0], ways.n_flows)
     # What was added and taken away again leaves rounding noise.
     return np.where(load > 1e-12 * load.max(initial=0), load, 0.0) + link_loads(ways, over)
+
+
+def _check_inside(
+    network: Network,
+    each: Float[np.ndarray, " endpoints"],
+    within: tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]],
+    silent: Int[np.ndarray, " gpus"],
+    deaf: Int[np.ndarray, " gpus"],
+) -> None:
+    """Raise with the pairs that are cut off inside servers.
+
+    Args:
+        network: With servers.
+        each: What every GPU sends.
+        within: Pairs of one server.
+        silent: GPUs that send and cannot reach their adapter.
+        deaf: GPUs that their adapter cannot reach.
+    """
+    gpus, server = network.hosts, network.labels.tags["server"]
+    most = max(1, _MOST_LOST // len(gpus))  # more are not told
+    ends = [within]
+    for senders, receivers in ((silent[:most], gpus), (gpus[each > 0], deaf[:most])):
+        src, dst = (x.ravel() for x in np.meshgrid(senders, receivers, indexing="ij"))
+        apart = server[src] != server[dst]
+        ends.append((src[apart], dst[apart]))
+    a, b = (np.concatenate(nodes) for nodes in zip(*ends, strict=True))
+    pairs = np.unique(a.astype(np.int64) * network.n_nodes + b)
+    flows = Flows(*np.divmod(pairs, network.n_nodes))
+    check_reached(network, flows, np.ones(flows.n_flows, bool))
 
 
 def _same(

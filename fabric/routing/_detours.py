@@ -2,17 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from fabric._errors import ModelError, UnreachableError, some
 from fabric._memory import afford
 from fabric.network import Flows, Labels, Names, Network, Routes, frozen, names_of
 from fabric.routing._blend import Ways
 from fabric.routing._graph import Trip
+from fabric.routing._parts import Parts, linked
 from fabric.routing._spray import spray
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 VIAS = ("group", "switch")
 _BYTES_PER_ENTRY = 48
@@ -38,21 +42,39 @@ class Detours(NamedTuple):
 
 
 class Stops(NamedTuple):
-    """The intermediates of a network, and the stop that the ends of a flow belong to; -1: none."""
+    """The intermediates of a network, sorted by key: part of the network, then group.
+
+    A group that failures tear apart is a stop in every part.
+    """
 
     network: Network  # stops are endpoints here; groups are nodes of their own, past the others
     node: Int[np.ndarray, " stops"]
-    of_end: Int[np.ndarray, " nodes"]  # left out as intermediates
+    key: Int[np.ndarray, " stops"]  # part x n_groups + group
+    n_groups: int
+    of_end: Int[np.ndarray, " nodes"]  # group of each end, left out as intermediate; -1: none
+
+
+class Chosen(NamedTuple):
+    """Entries of flows, in order, and how many stops each flow may choose from."""
+
+    flow: Int[np.ndarray, " entries"]
+    stop: Int[np.ndarray, " entries"]
+    choices: Int[np.ndarray, " flows"]
 
 
 def minimal(trip: Trip, via: str) -> Routes:
     """Return the shortest ways of a trip, sprayed; with `via="group"` of those in fewest groups."""
-    network = _bare(trip.network, via)
-    return _sprayed(trip, network, np.asarray(trip.flows.src), np.asarray(trip.flows.dst))
+    try:
+        return spray(_bare(trip.network, via), Flows(trip.flows.src, trip.flows.dst))
+    except UnreachableError as error:
+        trip.check_reached(np.isin(np.arange(trip.flows.n_flows), error.flows))
+        raise
 
 
 def detours(trip: Trip, via: str, intermediates: int | None, seed: int, what: str) -> Detours:
-    """Return the ways over all intermediates, or over some that are drawn.
+    """Return the ways over all intermediates of each flow, or over some that are drawn.
+
+    An intermediate is what the source of a flow reaches, and its destination is reached from.
 
     Args:
         trip: With the flows.
@@ -63,36 +85,39 @@ def detours(trip: Trip, via: str, intermediates: int | None, seed: int, what: st
 
     Raises:
         ModelError: If a flow has no intermediate.
-        UnreachableError: If an end of a flow cannot reach an intermediate.
+        UnreachableError: If a destination cannot be reached.
         InfeasibleError: If the ways would not fit in memory.
     """
     flows = trip.flows
-    stops = _groups(trip.network) if via == "group" else _switches(trip.network)
+    parts = Parts(trip.network)
+    stops = (_groups if via == "group" else _switches)(trip.network, parts)
     n, each = flows.n_flows, intermediates or len(stops.node)
     afford(what, _BYTES_PER_ENTRY * n * each, "Give `intermediates` as a small number.")
     src, dst = np.asarray(flows.src, np.int64), np.asarray(flows.dst, np.int64)
-    flow, stop, count = _chosen(stops, src, dst, intermediates, seed)
+    of_flow = parts.between(src, dst)
+    trip.check_reached((np.diff(of_flow.indptr) == 0) & ~linked(trip.network, src, dst))
+    flow, stop, count = _chosen(stops, of_flow, src, dst, intermediates, seed)
     _check_choice(trip, count, via)
     share = 1.0 / (count if intermediates is None else np.full(n, each))[flow]
 
     there, goal = src[flow], stops.node[stop]
     row, pairs = _rows(there, goal, stops.network.n_nodes)
-    to = _sprayed(trip, stops.network, *pairs, flow, row)
+    to = spray(stops.network, Flows(*pairs))
     entry = np.arange(len(flow))
     if via == "group":
-        to, entered, first, part = _entered(to, stops.network, trip.network.n_links)
+        to, entered, first, shares = _entered(to, stops.network, trip.network.n_links)
         width = np.where(row >= 0, np.diff(first, append=len(entered))[row], 0)
         at = np.repeat(first[row] - (np.cumsum(width) - width), width) + np.arange(width.sum())
-        behind, start, parts = np.repeat(entry, width), entered[at], part[at]
+        behind, start, part = np.repeat(entry, width), entered[at], shares[at]
     else:
-        behind, start, parts = entry, goal, np.ones(len(entry))
+        behind, start, part = entry, goal, np.ones(len(entry))
     end = dst[flow[behind]]
     back, pairs = _rows(start, end, trip.network.n_nodes)
-    from_ = _sprayed(trip, _bare(trip.network, via, pairs[0]), *pairs, flow[behind], back)
+    from_ = spray(_bare(trip.network, via, pairs[0]), Flows(*pairs))
     out, home = row >= 0, back >= 0
     legs = (
         Ways(to, entry[out], row[out], np.ones(int(out.sum()))),
-        Ways(from_, behind[home], back[home], parts[home]),
+        Ways(from_, behind[home], back[home], part[home]),
     )
     return Detours(flow, share, legs)
 
@@ -112,28 +137,50 @@ def via_of(network: Network, via: str | None) -> str:
 
 def _chosen(
     stops: Stops,
+    of_flow: "csr_array",
     src: Int[np.ndarray, " flows"],
     dst: Int[np.ndarray, " flows"],
     intermediates: int | None,
     seed: int,
-) -> tuple[Int[np.ndarray, " entries"], Int[np.ndarray, " entries"], Int[np.ndarray, " flows"]]:
-    """Return flow and stop of every entry, and how many stops each flow may choose from."""
-    n, n_stops = len(src), len(stops.node)
-    low, high = np.sort(np.stack([stops.of_end[src], stops.of_end[dst]]), axis=0)
-    low = np.where(low == high, -1, low)
-    count = n_stops - (low >= 0) - (high >= 0)
-    if intermediates is None:
-        flow, stop = np.divmod(np.arange(n * n_stops), max(n_stops, 1))
-        kept = (stop != low[flow]) & (stop != high[flow])
-        return flow[kept], stop[kept], count
-    from fabric.kernels._walks import draws
+) -> Chosen:
+    """Return flow and stop of every entry; `of_flow` says which parts each flow may go over.
 
-    flow = np.repeat(np.arange(n), intermediates)
-    stop = draws(np.uint64(seed), np.arange(len(flow)), np.maximum(count, 1)[flow])
-    # The draw skips both ends, the lower one first.
-    stop += (low[flow] >= 0) & (stop >= low[flow])
-    stop += (high[flow] >= 0) & (stop >= high[flow])
-    return flow, stop, count
+    A row is a flow with one of its parts: the stops there, less the groups of both ends.
+    """
+    n, part = len(src), of_flow.indices.astype(np.int64)
+    flow = np.repeat(np.arange(n), np.diff(of_flow.indptr))
+    begun, end = (np.searchsorted(stops.key, (part + more) * stops.n_groups) for more in (0, 1))
+
+    def at(ends: Int[np.ndarray, " flows"]) -> Int[np.ndarray, " rows"]:
+        group = stops.of_end[ends][flow]
+        key = part * stops.n_groups + group
+        found = np.searchsorted(stops.key, key)
+        here = (group >= 0) & (found < len(stops.key))
+        here[here] = stops.key[found[here]] == key[here]
+        return np.where(here, found, -1)
+
+    low, high = np.sort(np.stack([at(src), at(dst)]), axis=0)
+    low = np.where(low == high, -1, low)
+    width = end - begun - (low >= 0) - (high >= 0)
+    last = np.cumsum(width)
+    count = np.bincount(flow, width, n).astype(np.int64)
+    if intermediates is None:
+        row = np.repeat(np.arange(len(flow)), width)
+        stop = np.arange(len(row))
+    else:
+        from fabric.kernels._walks import draws
+
+        of = np.repeat(np.arange(n), intermediates)
+        stop = draws(np.uint64(seed), np.arange(len(of)), np.maximum(count, 1)[of])
+        stop += (np.cumsum(count) - count)[of]
+        row = np.minimum(np.searchsorted(last, stop, side="right"), max(len(flow) - 1, 0))
+        if not len(flow):  # nobody has a choice
+            return Chosen(of[:0], stop[:0], count)
+    stop += (begun - last + width)[row]
+    # What is left out is skipped, the lower one first.
+    stop += (low[row] >= 0) & (stop >= low[row])
+    stop += (high[row] >= 0) & (stop >= high[row])
+    return Chosen(flow[row], stop, count)
 
 
 def _check_choice(trip: Trip, count: Int[np.ndarray, " flows"], via: str) -> None:
@@ -161,29 +208,6 @@ def _rows(
     return row, (pairs // n, pairs % n)
 
 
-def _sprayed(
-    trip: Trip,
-    network: Network,
-    src: Int[np.ndarray, " pairs"],
-    dst: Int[np.ndarray, " pairs"],
-    flow: Int[np.ndarray, " entries"] | None = None,
-    row: Int[np.ndarray, " entries"] | None = None,
-) -> Routes:
-    """Return the sprayed ways of pairs; who is lost is said of the flows that take them."""
-    try:
-        return spray(network, Flows(src, dst))
-    except UnreachableError as error:
-        gone = np.zeros(len(src) + 1, bool)
-        gone[list(error.flows)] = True
-        lost = np.zeros(trip.flows.n_flows, bool)
-        if flow is None or row is None:
-            lost = gone[:-1]
-        else:
-            lost[flow[gone[row]]] = True
-        trip.check_reached(lost)
-        raise
-
-
 def _bare(
     network: Network, via: str, also: Sequence[int] | Int[np.ndarray, " nodes"] = ()
 ) -> Network:
@@ -205,39 +229,26 @@ def _bare(
     )  # fmt: skip
 
 
-def _core(network: Network) -> Bool[np.ndarray, " nodes"]:
-    """Return the nodes that forward and all reach each other: the largest such set."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    labels, forwards = network.labels, np.asarray(network.labels.forwards)
-    src, dst = np.asarray(labels.src), np.asarray(labels.dst)
-    live = np.asarray(network.alive) & forwards[src] & forwards[dst]
-    shape = (labels.n_nodes, labels.n_nodes)
-    graph = coo_array((np.ones(int(live.sum()), np.int8), (src[live], dst[live])), shape)
-    _, part = connected_components(graph, connection="strong")
-    largest = np.bincount(part[forwards]).argmax() if forwards.any() else -1
-    return forwards & (part == largest)
-
-
-def _switches(network: Network) -> Stops:
+def _switches(network: Network, parts: Parts) -> Stops:
     """Return the switches that endpoints hang on, and forwarding endpoints, as stops."""
-    labels, core = network.labels, _core(network)
+    labels, forwards = network.labels, np.asarray(network.labels.forwards)
     endpoint, alive = np.asarray(labels.endpoint), np.asarray(network.alive)
-    edge = endpoint & np.asarray(labels.forwards)
+    edge = endpoint & forwards
     edge[labels.dst[alive & endpoint[labels.src]]] = True
-    node = np.flatnonzero(edge & core)
+    node = np.flatnonzero(edge & forwards)
+    node = node[np.argsort(parts.of_node[node], kind="stable")]
     none = np.full(labels.n_nodes, -1)
-    return Stops(_bare(network, "switch", node), node, none)
+    return Stops(_bare(network, "switch", node), node, parts.of_node[node], 1, none)
 
 
-def _groups(network: Network) -> Stops:
+def _groups(network: Network, parts: Parts) -> Stops:
     """Return the groups as stops: nodes with a link from every switch of theirs."""
-    labels, core = network.labels, _core(network)
-    tag, n, n_links = np.asarray(labels.tags["group"]), network.n_nodes, network.n_links
-    member = np.flatnonzero(core & (tag >= 0))
-    groups, of = np.unique(tag[member], return_inverse=True)
-    node = np.arange(n, n + len(groups))
+    labels, n, n_links = network.labels, network.n_nodes, network.n_links
+    tag = np.asarray(labels.tags["group"])
+    member = np.flatnonzero(np.asarray(labels.forwards) & (tag >= 0))
+    groups, own = np.unique(tag[member], return_inverse=True)
+    key, of = np.unique(parts.of_node[member] * len(groups) + own.ravel(), return_inverse=True)
+    node = np.arange(n, n + len(key))
     # An endpoint without a tag of its own belongs to the group of its switch.
     group = tag.copy()
     alive = np.asarray(network.alive)
@@ -247,13 +258,13 @@ def _groups(network: Network) -> Stops:
     at = np.searchsorted(groups, group)
     known = (at < len(groups)) & (groups[np.minimum(at, len(groups) - 1)] == group)
     more = lambda values, new: np.concatenate([np.asarray(values), new])
-    false = np.zeros(len(groups), bool)
+    false = np.zeros(len(key), bool)
     cost = np.asarray(_bare(network, "group").routing_cost)
     step = int(np.gcd.reduce(cost)) if len(cost) else 1
     joined = Labels(
         kinds=labels.kinds,
-        kind_of=more(labels.kind_of, np.zeros(len(groups), np.int32)),
-        names=Names([("node{}", (n + len(groups),))]),
+        kind_of=more(labels.kind_of, np.zeros(len(key), np.int32)),
+        names=Names([("node{}", (n + len(key),))]),
         src=more(labels.src, member.astype(np.int32)),
         dst=more(labels.dst, node[of.ravel()].astype(np.int32)),
         tiers=labels.tiers,
@@ -267,7 +278,7 @@ def _groups(network: Network) -> Stops:
         more(network.capacity, ones), None, more(alive, ones.astype(bool)),
         more(cost, np.full(len(member), step, np.int32)), labels=joined,
     )  # fmt: skip
-    return Stops(wide, node, np.where(known, at, -1))
+    return Stops(wide, node, key, len(groups), np.where(known, at, -1))
 
 
 def _entered(

@@ -68,6 +68,7 @@ def minimal_valiant(
 
     Raises:
         ModelError: As `valiant`, or if `tolerance` is not more than 0.
+        UnreachableError: As `valiant`.
         InfeasibleError: As `valiant`.
         UnsolvedError: If `throw` and the gap is larger than `tolerance` after `max_steps`.
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Bool, Int
 
-from fabric._errors import ModelError
+from fabric._errors import ModelError, UnreachableError
 from fabric.network import Flows, Network, Routes, join
 from fabric.routing._graph import Trip, check_flows, check_reached
 from fabric.routing._inside import Insides
@@ -78,8 +78,8 @@ def routed(
     before += [of_flows(across, row) for row in legs.to_nic(first[across], nic, staging)]
     after = [of_flows(across, row) for row in legs.from_nic(dst[across], nic, staging)]
     inside = insides.routes(*legs.ends())
-    lost = np.bincount(inside.hop_flow, minlength=inside.n_flows) == 0
-    check_reached(network, flows, _any_lost(lost, [*before, *after]))
+    none = np.bincount(inside.hop_flow, minlength=inside.n_flows) == 0
+    lost = any_lost(none, [*before, *after])
 
     # The first leg stays even where no flow takes it: without flows there is no other.
     repeated = lambda rows: [(inside, np.repeat(row, queue_pairs)) for row in rows]
@@ -90,7 +90,13 @@ def routed(
         view = fabric_only(network, insides.mask)
         row = np.full((len(src), queue_pairs), -1, np.int32)
         row[across] = np.arange(len(across) * queue_pairs).reshape(-1, queue_pairs)
-        middle = [(walk(Trip(view, between, (network, flows, across))), row.ravel())]
+        try:
+            middle = [(walk(Trip(view, between, (network, flows, across))), row.ravel())]
+        except UnreachableError as error:
+            if not lost.any():
+                raise
+            lost[list(error.flows)] = True
+    check_reached(network, flows, lost)
     legs = repeated([before[0], *_taken(before[1:])]) + middle + repeated(_taken(after))
     return join(flows, legs, queue_pairs=queue_pairs)
 
@@ -172,9 +178,10 @@ def _forwarders(
     return np.where(stays, src, order[np.minimum(pick, len(order) - 1)])
 
 
-def _any_lost(
+def any_lost(
     lost: Bool[np.ndarray, " legs"], rows: Sequence[Int[np.ndarray, " flows"]]
 ) -> Bool[np.ndarray, " flows"]:
+    """Return which flows take a leg that is lost, by the leg of each in every row, -1 for none."""
     gone = np.append(lost, False)  # row -1 is no leg
     return np.any([gone[row] for row in rows], axis=0)
 

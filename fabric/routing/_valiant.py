@@ -26,7 +26,8 @@ def valiant(
     Groups are intermediates where switches have a tag `group`, as in a dragonfly: a packet goes to
     the switch of that group that is nearest to it, and its own group and that of its destination
     are left out. Else the switches that endpoints hang on are, all of them. Both legs are split as
-    in `spray`. Switches that failures cut off from the others are no intermediates.
+    in `spray`. What a flow cannot reach, or cannot go on from to its destination, is
+    no intermediate of it: what failures cut off, or another plane or rail.
 
     Args:
         network: With labels.
@@ -44,8 +45,9 @@ def valiant(
     Raises:
         ModelError: If an end of a flow is no endpoint or is out of range, a flow goes from a node
             to itself, an option is out of range, or there is no group besides those of both ends.
-        InfeasibleError: If an intermediate or a destination cannot be reached, or the routes would
-            not fit in memory; give a number of `intermediates` then.
+        UnreachableError: If a destination cannot be reached; the flows are named.
+        InfeasibleError: If the routes would not fit in memory; give a number of `intermediates`
+            then.
 
     Cost: As `spray` for the pairs of ends and intermediates, and a sort of the hops, a few for
         every flow and intermediate.

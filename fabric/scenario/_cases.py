@@ -54,6 +54,7 @@ class Case:
         report: Its step.
         crowd: Where the exchange that changed most is short of links, if it is.
         left_out: Servers that cannot be reached.
+        lame: Whether cables between switches are missing, dead or slow.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Case:
     report: StepReport
     crowd: Crowd | None
     left_out: tuple[LeftOut, ...] = ()
+    lame: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +97,8 @@ class Answer:
         from fabric.scenario._schema import tokens_of
 
         notes = []
-        told = [self.data["fabric"]["failed"], *(case.settings for case in self.cases)]
-        lacks = any(any(out.values()) for out in told[:1]) or self.built.ground.uniform is not None
-        lacks |= any(path.startswith("fabric.failed") for case in told[1:] for path in case)
-        rules = [self.report.routing["name"], *(c.report.routing["name"] for c in self.cases)]
-        if lacks and "spray" in rules:
+        told = [(self.report, _lame(self.built)), *((c.report, c.lame) for c in self.cases)]
+        if any(lame and report.routing["name"] == "spray" for report, lame in told):
             notes.append(SPRAY)
         tokens = self.data["run"].get("tokens")
         if tokens is not None and tokens_of(tokens) < FEW_TOKENS:
@@ -253,8 +252,21 @@ def answered(
     for case, objects in cases:
         own, against = reports[case["name"]], case.get("against", Answer.BASE)
         crowd = crowded(reports[against], own, objects.whole)
-        made.append(Case(case["name"], against, case["set"], own, crowd, objects.left_out))
+        out, lame = objects.left_out, _lame(objects)
+        made.append(Case(case["name"], against, case["set"], own, crowd, out, lame))
     return Answer(name, data, built, report, tuple(made), uniform)
+
+
+def _lame(built: Built) -> bool:
+    """Return whether cables between switches are missing in the uniform design, dead or slow."""
+    network, whole, labels = built.network, built.whole, built.network.labels
+    switch = np.array(labels.forwards)
+    if "server" in labels.tags:
+        switch &= labels.tags["server"] < 0
+    worse = np.asarray(network.alive) < np.asarray(whole.alive)
+    worse |= np.asarray(network.capacity) < np.asarray(whole.capacity)
+    between = switch[labels.src] & switch[labels.dst]
+    return built.ground.uniform is not None or bool((worse & between).any())
 
 
 def crowded(before: StepReport, after: StepReport, whole: Network) -> Crowd | None:

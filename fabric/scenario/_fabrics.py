@@ -12,9 +12,10 @@ import numpy as np
 from jaxtyping import Int
 
 from fabric import hardware, readers, topologies
-from fabric._errors import ModelError, nearest, raise_faults, some
+from fabric._errors import ModelError, nearest, raise_faults
 from fabric.hardware import Nic, Server
 from fabric.network import Network
+from fabric.network._network import link_of
 from fabric.scenario._capped import capped
 from fabric.scenario._live import server_names
 from fabric.topologies import UniformDesign, uniform_design
@@ -270,12 +271,14 @@ def failed(network: Network, out: Mapping[str, Any]) -> Network:
             the name of a link, such as "leaf0->spine1": its cable fails both ways.
 
     Raises:
-        ModelError: If a node or link is unknown; the nearest is offered.
+        ModelError: If a node or link is unknown, the nearest is offered; or what is degraded has
+            failed.
     """
     faults: list[str] = []
     nodes, links = _named(network, out, "failed", faults)
     slow = out.get("degraded") or {}
     slow_nodes, slow_links = _named(network, slow, "failed.degraded", faults)
+    faults = faults or _failed_already(network, slow, slow_links, nodes, links)
     raise_faults(capped(faults))
     if nodes or links:
         network = network.without(nodes=nodes, links=links)
@@ -298,15 +301,42 @@ def _named(
     return [*others, *inside], [_link(network, name, f"{block}.links", faults) for name in links]
 
 
+def _failed_already(
+    network: Network,
+    slow: Mapping[str, Any],
+    slow_links: Sequence[int],
+    nodes: Sequence[int | str],
+    links: Sequence[int],
+) -> list[str]:
+    """Return a fault for everything that is degraded, all of which has failed."""
+    labels, servers = network.labels, server_names(network)
+    number = lambda node: labels.node(node) if isinstance(node, str) else node
+    gone, cables = set(map(number, nodes)), set(labels.cable_of[list(links)].tolist())
+    found = []
+    for name in slow.get("nodes", []):
+        own = _inside(network, servers[name]) if name in servers else [number(name)]
+        if gone.issuperset(own):
+            found.append(("nodes", name))
+    for name, link in zip(slow.get("links", []), slow_links, strict=True):
+        ends = {int(labels.src[link]), int(labels.dst[link])}
+        if labels.cable_of[link] in cables or gone & ends:
+            found.append(("links", name))
+    return [
+        f"`fabric.failed.degraded.{key}`: '{name}' has failed, by `fabric.failed`. Keep it in one "
+        f"of the two."
+        for key, name in found
+    ]
+
+
 def _inside(network: Network, server: int) -> list[int]:
     """Return the nodes of a server, its NICs too."""
     return np.flatnonzero(network.labels.tags["server"] == server).tolist()
 
 
 def _check_nodes(
-    network: Network, key: str, names: Sequence[str], faults: list[str], servers: Sequence[str] = ()
-) -> bool:
-    """Return whether nodes are known; the nearest switch or server is offered for the others."""
+    network: Network, key: str, names: Sequence[str], faults: list[str], servers: Sequence[str]
+) -> None:
+    """Add a fault for each unknown node; the nearest switch or server is offered."""
     labels = network.labels
     lost = [name for name in names if name not in labels.node_of]
     if lost:
@@ -317,24 +347,11 @@ def _check_nodes(
             f"`fabric.{key}`: '{name}' is no node of '{labels.source}'. {nearest(name, known)}"
             for name in lost
         ]
-    return not lost
 
 
 def _link(network: Network, name: str, key: str, faults: list[str]) -> int:
-    labels = network.labels
-    ends = [re.sub(r"(\[\d+\]|#\d+)+$", "", end.strip()) for end in name.split("->")]
-    if len(ends) != 2:
-        faults.append(
-            f"`fabric.{key}`: '{name}' is no link. Write its two ends, 'leaf0->spine1', and "
-            f"'#1' behind for the second of parallel cables."
-        )
+    try:
+        return link_of(network.labels, name, f"fabric.{key}")
+    except ModelError as error:
+        faults.append(str(error))
         return 0
-    if not _check_nodes(network, key, ends, faults):
-        return 0
-    src, dst = map(labels.node, ends)
-    between = np.flatnonzero((labels.src == src) & (labels.dst == dst)).tolist()
-    names = {labels.link_name(link): link for link in between}
-    if name.strip() not in names:
-        there = f"There are {some(names)}." if names else "There is no cable between the two."
-        faults.append(f"`fabric.{key}`: '{name}' is no link. {there}")
-    return names.get(name.strip(), 0)

@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     Tag,
     field_validator,
+    model_validator,
 )
 
 from fabric import routing, topologies
@@ -172,6 +173,13 @@ class Degraded(Block):
     factor: Annotated[
         float, Field(gt=0, lt=1, description="What is left of the capacity.", strict=True)
     ]
+
+    @model_validator(mode="after")
+    def _names_something(self) -> "Degraded":
+        if not self.nodes and not self.links:
+            message = "it names nothing that is slow. Add `nodes` or `links`, or leave it out"
+            raise ModelError(message)
+        return self
 
 
 class Failed(Block):

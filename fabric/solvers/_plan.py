@@ -2,7 +2,9 @@
 
 Links that carry the same bundles at the same fractions always fill together, whatever the flows
 do, and the smallest of them fills first: one representative per class is enough, and nothing is
-lost. Under spray without failures every bundle is then one link, and the routes are one-level.
+lost. So do the links of bundles that carry the same flows one after the other, as those from a
+GPU to its leaf. Under spray without failures every bundle is then one link, and the routes are
+one-level.
 """
 
 import dataclasses
@@ -106,43 +108,28 @@ def compiled_plan(routes: Routes) -> CompiledPlan:
 
 
 def _build(routes: Routes) -> CompiledPlan:
+    from fabric.kernels import _layout
+
     flow = plain_array(routes.hop_flow, np.int32)
     at = plain_array(routes.hop_bundle, np.int32)
     use = plain_array(routes.hop_use, np.float64)
     if routes.n_parts == 0:
         return _one_level(routes.n_flows, flow, at, use, routes.n_links, None)
-    merged = _merge(routes)
-    if merged is None:
+    hops, leader = _layout.chains(flow, at, use, routes.n_bundles)
+    classes = merged(routes, (hops, leader))
+    if classes is None:
         nothing = np.full(routes.n_links, -1, np.int32)
         return _one_level(routes.n_flows, flow[:0], at[:0], use[:0], 0, nothing)
-    class_of, n_classes, link_ptr, link_bundle, link_use = merged
-    width = np.append(np.bincount(link_bundle, minlength=routes.n_bundles), 0)
-    wide = np.flatnonzero(width[at] > 1) if width.max() > 1 else np.empty(0, np.int64)
-    more = width[at[wide]] - 1
-    if more.sum() > FEW * len(at):
+    class_of, n_classes, link_ptr, link_bundle, link_use = classes
+    width = np.bincount(link_bundle, minlength=routes.n_bundles)
+    if (hops * np.maximum(width - 1, 0)).sum() > FEW * len(at):
         parts = (link_ptr, link_bundle, link_use)
-        return _two_level(routes, flow, at, use, width[:-1] > 0, parts, class_of)
-    link_of = np.repeat(np.arange(n_classes, dtype=np.int32), np.diff(link_ptr))
-    # One past the end: where padding and bundles without a link lead.
-    link_at = np.full(routes.n_bundles + 1, n_classes, np.int32)
-    fraction = np.zeros(routes.n_bundles + 1)
-    link_at[link_bundle] = link_of
-    fraction[link_bundle] = link_use
-    link, share = link_at[at], use * fraction[at]
-    if len(wide):
-        by_bundle = np.argsort(link_bundle, kind="stable")
-        last = np.cumsum(width) - 1  # the part that `link_at` holds
-        part = np.repeat(last[at[wide]], more) - _counted(more) - 1
-        behind = np.repeat(wide, more)
-        link = np.insert(link, behind, link_of[by_bundle[part]])
-        share = np.insert(share, behind, use[behind] * link_use[by_bundle[part]])
-        flow = np.insert(flow, behind, flow[behind])
-    return _one_level(routes.n_flows, flow, link, share, n_classes, class_of)
-
-
-def _counted(each: Ints) -> Ints:
-    """Return 0, 1, ... of every run: `[2, 3]` gives `[0, 1, 0, 1, 2]`."""
-    return np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)
+        return _two_level(routes, flow, at, use, width > 0, parts, class_of)
+    part_class = np.repeat(np.arange(n_classes, dtype=np.int32), np.diff(link_ptr))
+    ptr, part_class, order = _layout.transpose(part_class, link_bundle, routes.n_bundles)
+    n_hops = int((hops * width).sum())
+    written = _layout.written_out(flow, at, use, ptr, part_class, link_use[order], n_hops)
+    return _one_level(routes.n_flows, *written, n_classes, class_of)
 
 
 def _one_level(
@@ -204,21 +191,33 @@ def plain_array(values: AnyArray, kind: type) -> np.ndarray:
     return array
 
 
-def _merge(routes: Routes) -> tuple[np.ndarray, int, np.ndarray, np.ndarray, np.ndarray] | None:
-    """Return (class_of, n_classes, and the parts of one representative per class, by class)."""
+def merged(
+    routes: Routes, chains: tuple[Ints, Ints] | None = None
+) -> tuple[np.ndarray, int, np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return (class_of, n_classes, and the parts of one representative per class, by class).
+
+    Args:
+        routes: On two levels.
+        chains: Hops and leader of every bundle: bundles of a chain then count as the first of it,
+            so that their links have equal content, and bundles that no flow takes do not count.
+    """
     from fabric.kernels._layout import merge, transpose
 
     bundle, link = np.asarray(routes.part_bundle), np.asarray(routes.part_link)
     use = np.asarray(routes.part_use, np.float64)
     kept = (bundle < routes.n_bundles) & (use > 0)
+    if chains is not None:
+        kept[kept] = chains[0][bundle[kept]] > 0
     if not kept.all():
         bundle, link, use = bundle[kept], link[kept], use[kept]
     if not len(bundle):
         return None
-    if np.any(np.diff(bundle) < 0):
-        order = np.argsort(bundle, kind="stable")
-        bundle, link, use = bundle[order], link[order], use[order]
     bundle, link = plain_array(bundle, np.int32), plain_array(link, np.int32)
+    if chains is not None:
+        bundle = chains[1][bundle]
+    if np.any(np.diff(bundle) < 0):
+        _, _, order = transpose(np.arange(len(bundle), dtype=np.int32), bundle, routes.n_bundles)
+        bundle, link, use = bundle[order], link[order], use[order]
     ptr, link_bundle, order = transpose(bundle, link, routes.n_links)
     link_use = use[order]
     class_of, first = merge(ptr, link_bundle, link_use, link_use.view(np.uint64))

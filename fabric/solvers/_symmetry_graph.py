@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, Shaped
 from fabric._typing import AnyArray
 from fabric.kernels._structure import hashed_rank
 from fabric.network import Routes
-from fabric.solvers._plan import _merge
+from fabric.solvers._plan import merged
 
 Ids = Int[np.ndarray, " _"]
 
@@ -95,7 +95,7 @@ def _build(routes: Routes) -> Graph:
     )  # fmt: skip
     if routes.n_parts == 0:
         return Graph(hops, None, None, routes.n_links)
-    row_of, n_rows, ptr, bundle, use = _merge(routes) or (
+    row_of, n_rows, ptr, bundle, use = merged(routes) or (
         np.full(routes.n_links, -1, np.int32), 0, np.zeros(1, np.int64), np.zeros(0, np.int32),
         np.zeros(0),
     )  # fmt: skip

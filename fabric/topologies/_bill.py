@@ -14,7 +14,8 @@ from fabric._errors import ModelError, joined, raise_faults, some
 from fabric._evidence import Evidence
 from fabric.hardware import Switch
 from fabric.network import Network
-from fabric.topologies._servers import INSIDE_KINDS, port_speed
+from fabric.topologies._plan import flag
+from fabric.topologies._servers import INSIDE_KINDS, port_speed, ports_per_module
 
 _MANAGER = "manager_cables"
 _COPPER, _CIRCUITS = ("cube",), ("optical", "circuit")
@@ -112,6 +113,7 @@ def bill(
         >>> found.count("transceiver", "switch"), found.count("transceiver", "server")
         (1536, 1024)
     """
+    manager = flag("manager", manager)
     models = _models(network)
     cables, more = _cables(network, manager)
     modules, shared = _modules(network, models, manager)
@@ -215,12 +217,16 @@ def _modules(network: Network, models: Models, manager: bool) -> tuple[list[Item
     outside = np.flatnonzero(~inside_links(network) & ~_copper_links(network))
     rate = np.asarray(network.capacity, np.float64)[outside]
     owner, per_server = _owners(network)
+    per_cable = _links_per_cable(network)
     ends = Counter(zip(owner[labels.src[outside]].tolist(), rate.tolist(), strict=True))
     shared = {model: _of_module(model) for model, _ in models.values()}
     counts: Counter[tuple[str, str]] = Counter()
     for (node, speed), links in ends.items():
         at = "switch" if node in models else "server"
-        per = int(shared[models[node][0]].value) if at == "switch" else per_server
+        if at == "switch":
+            per = int(shared[models[node][0]].value)
+        else:
+            per = per_cable * (int(per_server[-1 - node]) if node < 0 else 1)
         counts[at, _module(per, speed)] += math.ceil(links / per)
     extra = int(labels.about.get(_MANAGER, 0))
     if extra and manager and counts:
@@ -232,9 +238,10 @@ def _modules(network: Network, models: Models, manager: bool) -> tuple[list[Item
         for model, one in shared.items()
         if one.value > 1
     ]
-    if (per := int(labels.about.get("ports_per_module", 1))) > 1:
+    for per in sorted({int(per) for per in per_server if per > 1}):
+        names = dict.fromkeys(np.array(_server_names(network))[per_server == per].tolist())
         said.append(
-            f"{per} ports of the NICs of a {labels.about['server']} in one transceiver (assumed)"
+            f"{per} ports of the NICs of a {' and a '.join(names)} in one transceiver (assumed)"
         )
     return [Item("transceiver", at, model, n) for (at, model), n in counts.items()], said
 
@@ -256,20 +263,20 @@ def _copper_links(network: Network) -> Bool[np.ndarray, " links"]:
     return np.isin(labels.tier_of, [i for i, tier in enumerate(labels.tiers) if tier in _COPPER])
 
 
-def _owners(network: Network) -> tuple[Int[np.ndarray, " nodes"], int]:
-    """Return who holds the modules of a node, and how many links one serves at a server.
+def _owners(network: Network) -> tuple[Int[np.ndarray, " nodes"], Int[np.ndarray, " servers"]]:
+    """Return who holds the modules of a node, and how many NIC ports share one in each server.
 
     A switch or an endpoint is its own owner; the NICs of a server belong to their server, which is
     numbered from -1 down.
     """
     labels = network.labels
     owner = np.arange(labels.n_nodes)
-    links = _links_per_cable(network)
     if "ports_per_module" not in labels.about:
-        return owner, links
+        return owner, np.ones(0, np.int64)
     server = labels.tags["server"]
     nics = (server >= 0) & ~labels.is_kind("gpu", *INSIDE_KINDS)
-    return np.where(nics, -1 - server, owner), links * int(labels.about["ports_per_module"])
+    per = ports_per_module(labels.about, int(server.max()) + 1)
+    return np.where(nics, -1 - server, owner), per
 
 
 def _of_module(model: str) -> Evidence:
@@ -297,7 +304,7 @@ def _inside(network: Network) -> tuple[Item, ...]:
     if not count["gpu"] or "server" not in about:
         return ()
     holds = _holds(network)
-    names = _told_apart(about["server"], holds)
+    names = _server_names(network)
     rows = Counter(names)
     parts = [Item("server", "", name, n) for name, n in rows.items()]
     for part, column in (("gpu", 0), ("nic", 1)):
@@ -310,6 +317,11 @@ def _inside(network: Network) -> tuple[Item, ...]:
         if part == "gpu":
             parts += [Item(kind, "", kind, count[kind]) for kind in INSIDE_KINDS if count[kind]]
     return tuple(parts)
+
+
+def _server_names(network: Network) -> list[str]:
+    """Return the model of every server."""
+    return _told_apart(network.labels.about["server"], _holds(network))
 
 
 def _holds(network: Network) -> list[tuple[int, ...]]:

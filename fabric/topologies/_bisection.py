@@ -53,7 +53,9 @@ def bisection(
     """Return the least cut found between two halves of the endpoints, one way.
 
     Any routing over live links and forwarding nodes counts, not only shortest ways. For each pair
-    of halves the cut is exact: a maximum flow, on the network with like nodes made one. Where
+    of halves the cut is exact: a maximum flow, on the network with like nodes made one. A GPU in a
+    server leaves it over its own NIC only; where GPUs share PCIe or socket links on the way, the
+    cut is an upper bound. Where
     capacities have no common unit small enough for 32-bit integers they are rounded down to find
     the cut, and what it carries is then summed from the true ones.
 
@@ -196,7 +198,11 @@ def _least_cut(
     side = np.zeros(len(flat.origin), bool)
     side[: network.n_nodes] = first
     side[flat.forwards] = inside[colour[:n]]
-    return float(sums[inside[a] & ~inside[b]].sum()), side
+    if not len(flat.nics):
+        return float(sums[inside[a] & ~inside[b]].sum()), side
+    # A link that several arcs share is cut once.
+    links = np.unique(flat.link[side[flat.src] & ~side[flat.dst]])
+    return float(np.asarray(network.capacity, np.float64)[links].sum()), side
 
 
 def _arcs(

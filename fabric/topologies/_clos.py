@@ -201,10 +201,9 @@ def _designed(
     leaf = _leaf_ports(radix, ratio("oversubscription", oversubscription), hosts_per_leaf, shared)
     cored = ("core_oversubscription", core_oversubscription)
     spined = ("spine_oversubscription", spine_oversubscription)
-    ratios = {2: [], 3: [cored], 4: [spined, cored]}[tiers]
-    between = [_ports_between(spine_radix, *named) for named in ratios]
+    ratios = {2: [], 3: [cored], 4: [spined, cored]}
+    between = [_ports_between(spine_radix, *named) for named in ratios[tiers]]
     top_radix = spine_radix if tiers == 2 else core_radix
-    most = [ports.down for ports in between]
     sizes = [("leaves_per_pod", leaves_per_pod), ("pods_per_zone", pods_per_zone)]
 
     leaves = -(-hosts // leaf.down)
@@ -222,9 +221,14 @@ def _designed(
         blocks, width, uplinks = level.blocks, level.width, level.up
     level = climb(blocks, uplinks, Ports(top_radix, 0), width=width)
     if level is None:
-        reach = top_radix * math.prod(level.size for level in levels)
-        larger = top_radix * math.prod(most) > reach
-        _beyond(hosts, tiers, radix, leaf, reach, spine_radix, core_radix, larger)
+        reach = lambda asked, ports: leaf.down * top_radix * math.prod(map(_size, asked, ports))
+        given = [leaves_per_pod, pods_per_zone]
+        more = {
+            n: reach(given[: n - 2], [_ports_between(spine_radix, *named) for named in ratios[n]])
+            for n in range(tiers + 1, 5)
+        }
+        larger = hosts <= reach([None] * len(between), between)
+        _beyond(hosts, tiers, radix, leaf, reach(given[: tiers - 2], between), more, larger)
     down = parse_rate(capacity, "capacity")
     return _Design(hosts, leaf.down, leaves, leaf.up, [*levels, level], down, down * shared)
 
@@ -279,17 +283,24 @@ def _ports_between(radix: int, name: str, down_up: float) -> Ports:
     return ports
 
 
+def _size(asked: int | None, ports: Ports) -> int:
+    """Return blocks of the tier below in a full block; 0 where as many as asked do not fit."""
+    if asked is None:
+        return ports.down
+    return asked if asked <= ports.down else 0
+
+
 def _beyond(
-    hosts: int, tiers: int, radix: int, leaf: Ports, leaves: int, spine: int, core: int,
+    hosts: int, tiers: int, radix: int, leaf: Ports, reach: int, more: dict[int, int],
     larger_pods: bool,
 ) -> NoReturn:  # fmt: skip
-    more = [(n, core * (spine // 2) ** (n - 2) * leaf.down) for n in range(tiers + 1, 5)]
-    fits = next(((n, reach) for n, reach in more if hosts <= reach), None)
+    """Raise that hosts are too many; `more` is how many there may be with more tiers."""
+    fits = next(((n, most) for n, most in more.items() if hosts <= most), None)
     instead = f"`tiers={fits[0]}` (up to {fits[1]:,} hosts), " if fits else ""
     instead += "larger pods, " * larger_pods
     message = (
         f"`clos(hosts={hosts:,})` is beyond {tiers} tiers of radix {radix} at {leaf.ratio:g}:1, "
-        f"which reach {leaves * leaf.down:,} hosts ({leaves:,} leaves of {leaf.down}). "
+        f"which reach {reach:,} hosts ({reach // leaf.down:,} leaves of {leaf.down}). "
         f"Use {instead}a larger `radix` or more `oversubscription`."
     )
     raise ModelError(message)

@@ -132,7 +132,7 @@ def _matrix(blocks: int, ports: int, circuits: Circuits) -> Int[np.ndarray, "blo
     used = count.sum(1, dtype=np.int64)
     if len(bad := np.flatnonzero(used > ports)):
         faults.append(
-            f"`circuits` needs more than the {ports} ports of a block at "
+            f"`circuits` asks for more than the {ports} ports of a block at "
             f"{some(bad.tolist(), name=name)}, up to {used.max()}. Use fewer, or "
             f"`ports={used.max()}`."
         )

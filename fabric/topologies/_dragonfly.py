@@ -1,5 +1,6 @@
 """`dragonfly` and `dragonfly_plus`: groups of routers, joined group to group."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -239,9 +240,12 @@ def _plus_ports(radix: int, groups: int | None) -> tuple[int, int, int]:
     """Return radix / 2, groups and the global ports of a group, or raise."""
     (radix,) = wholes(least=2, radix=radix)
     if radix % 2:
+        # Groups asked for must fit in what is suggested.
+        least = 2 if groups is None else 2 * (math.isqrt(wholes(2, groups=groups)[0] - 2) + 1)
+        near = [f"radix={max(near, least)}" for near in (radix - 1, radix + 1)]
         message = (
-            f"`dragonfly_plus(radix={radix})` needs an even radix. Use radix={radix - 1} or "
-            f"radix={radix + 1}."
+            f"`dragonfly_plus(radix={radix})` needs an even radix. Use "
+            f"{' or '.join(dict.fromkeys(near))}."
         )
         raise ModelError(message)
     half = radix // 2

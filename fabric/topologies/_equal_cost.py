@@ -1,7 +1,11 @@
 """`at_equal_cost`: designs compared by the largest network that one budget pays of each."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from numbers import Real
+
+import numpy as np
 
 from fabric._errors import InfeasibleError, ModelError, some
 from fabric.network import Network
@@ -30,7 +34,8 @@ def at_equal_cost(
         One row per design, in the order given.
 
     Raises:
-        ModelError: If a part has no price: the cost would not be comparable.
+        ModelError: If the budget is no number of 0 or more, or a part has no price: the cost would
+            not be comparable.
         InfeasibleError: If the budget does not pay the first network of a design.
 
     Examples:
@@ -42,10 +47,23 @@ def at_equal_cost(
         >>> [(row.name, row.endpoints, round(row.injection * 8 / 1e9)) for row in rows]
         [('1:1', 512, 400), ('3:1', 672, 400)]
     """
+    _check_budget(budget)
     return [
         replace(economics(_affordable(name, networks, prices, budget), prices), name=name)
         for name, networks in designs.items()
     ]
+
+
+def _check_budget(budget: object) -> None:
+    number = math.nan
+    if isinstance(budget, Real) and not isinstance(budget, bool | np.bool_):
+        number = float(budget)
+    if not math.isfinite(number) or number < 0:
+        message = (
+            f"`at_equal_cost(budget)` needs a finite number of 0 or more, in the currency of the "
+            f"prices, but got {budget!r}."
+        )
+        raise ModelError(message)
 
 
 def _affordable(

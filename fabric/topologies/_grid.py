@@ -31,6 +31,12 @@ def parse_shape(name: str, value: str | Sequence[int], most: int | None = None) 
     if isinstance(value, str) and not _SHAPE.fullmatch(value.strip()):
         message = f"`{name}` needs sizes joined by 'x', such as '4x4x8', but got {value!r}."
         raise ModelError(message)
+    if not isinstance(value, str | Sequence | np.ndarray):
+        use = f" Use [{value}] for one dimension." if is_whole(value) else ""
+        message = (
+            f"`{name}` needs sizes as text such as '4x4x8' or as a list, but got {value!r}.{use}"
+        )
+        raise ModelError(message)
     sizes = [int(n) for n in value.split("x")] if isinstance(value, str) else list(value)
     faults = []
     if not sizes or (most is not None and len(sizes) > most):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -83,7 +84,8 @@ def hops(network: Network, *, samples: int | None = None, seed: int = 0) -> Hops
     """Return diameter and mean distance between endpoints, as routing sees them.
 
     Shortest means the least sum of `network.routing_cost` over live links, with only forwarding
-    nodes in between; of several such ways that with fewest links counts.
+    nodes in between; of several such ways that with fewest links counts. A GPU in a server reaches
+    the fabric over its own NIC only, and another GPU of its server inside it.
 
     Args:
         network: With labels.
@@ -120,19 +122,17 @@ def hops(network: Network, *, samples: int | None = None, seed: int = 0) -> Hops
     )
 
 
-def path_counts(
-    network: Network, pairs: Int[AnyArray, "pairs 2"] | Sequence[tuple[int, int]]
-) -> Ways:
+def path_counts(network: Network, pairs: AnyArray | Sequence[Any]) -> Ways:
     """Return how many shortest ways pairs of nodes have, and how long they are.
 
     Args:
         network: With labels.
-        pairs: (source, destination) by node number; either may be any node that sends, receives
-            or forwards.
+        pairs: (pairs, 2), source and destination by node number; either may be any node that
+            sends, receives or forwards.
 
     Raises:
-        ModelError: If a node is out of range, takes part in no traffic, or a pair is one node
-            twice.
+        ModelError: If a row is no two whole numbers, a node is out of range, takes part in no
+            traffic, or a pair is one node twice.
 
     Cost: A search over all links for each destination.
 
@@ -145,8 +145,7 @@ def path_counts(
     """
     from fabric.kernels._hops import search, tally
 
-    given = np.asarray(pairs, np.int64).reshape(-1, 2)
-    ends = index_array("pairs", given.ravel(), dtype=np.int64).reshape(-1, 2)
+    ends = _pairs(pairs)
     web = web_of(network)
     start, stop = (_nodes(network, web, ends[:, i], i) for i in (0, 1))
     if len(same := np.flatnonzero(ends[:, 0] == ends[:, 1])):
@@ -174,8 +173,9 @@ def all_to_all_rate(network: Network) -> AllToAll:
     """Return the rate of a uniform all-to-all over shortest ways, and what bounds any routing.
 
     Every endpoint sends the same to every other. At every node the traffic to a destination is
-    split equally over all live cables that lie on a shortest way to it, as `routing.spray` does;
-    the rate is that at which the first link is full.
+    split equally over all live cables that lie on a shortest way to it, inside servers in
+    proportion to capacity, as `routing.spray` does; the rate is that at which the first link is
+    full.
 
     Args:
         network: With labels.
@@ -209,14 +209,15 @@ def all_to_all_rate(network: Network) -> AllToAll:
     if found[LOST]:
         message = (
             f"{int(found[LOST]):,} pairs of endpoints of {network.labels.source} have no way over "
-            f"live links, so an all-to-all is impossible. Bring links back (`network.alive`)."
+            f"live links, so an all-to-all is impossible. {_remedy(network)}"
         )
         raise InfeasibleError(message)
     others = int(web.members.sum()) - 1
-    # Two arcs may be one link, on the way out of a server and into it.
+    # Several arcs may be one link, on ways inside a server and out of it.
     _, place, times = np.unique(web.link, return_inverse=True, return_counts=True)
     load = np.bincount(place, load)
-    room = np.bincount(place, web.least * web.cables * web.copies) / times
+    even = np.where(web.split == web.cables, web.least * web.cables, web.capacity)
+    room = np.bincount(place, even * web.copies) / times
     rate = float(np.min(room[load > 0] / load[load > 0])) * others
     mean = float(found[SUM] / found[PAIRS])
     bounds = _bounds(network, web, mean)
@@ -231,11 +232,21 @@ def all_to_all_rate(network: Network) -> AllToAll:
     )
 
 
+def _remedy(network: Network) -> str:
+    if network.labels.about.get("rails") != "forward":
+        return "Bring links back (`network.alive`)."
+    return (
+        "Rails meet only where GPUs pass on the traffic of others (`rails='forward'` of routing), "
+        "which is no way here. Measure one rail."
+    )
+
+
 def _bounds(network: Network, web: Web, mean: float) -> dict[str, float]:
     """Return what no routing of an all-to-all exceeds, byte/s per endpoint, by reason."""
     n = int(web.members.sum())
+    _, once = np.unique(web.link, return_index=True)
     out, into = (
-        np.bincount(end, web.capacity, len(web.ptr) - 1)[at]
+        np.bincount(end[once], web.capacity[once], len(web.ptr) - 1)[at]
         for end, at in ((web.tail, web.source), (web.head, web.sink))
     )
     found = {"endpoint": float(min(out.min(), into.min()))}
@@ -268,9 +279,25 @@ def _swept(
     from fabric.kernels._hops import sweep
 
     return sweep(
-        web.ptr, web.tail, web.cost, web.cables, web.even, web.switch, web.sink[targets], targets,
+        web.ptr, web.tail, web.cost, web.split, web.even, web.switch, web.sink[targets], targets,
         web.source, web.members, load,
     )  # fmt: skip
+
+
+def _pairs(pairs: object) -> Int[np.ndarray, "pairs 2"]:
+    """Return pairs as an array, or raise."""
+    given: np.ndarray
+    try:
+        given = np.asarray(pairs)
+    except ValueError:
+        given = np.zeros(3)  # rows of different lengths
+    if given.size and (given.ndim != 2 or given.shape[1] != 2):
+        message = (
+            f"`pairs` needs a source and a destination in every row, such as [(0, 1), (0, 2)], "
+            f"but got {pairs!r}."
+        )
+        raise ModelError(message)
+    return index_array("pairs", given.ravel(), dtype=np.int64).reshape(-1, 2)
 
 
 def _nodes(

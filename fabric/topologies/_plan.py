@@ -102,6 +102,19 @@ def ratio(name: str, value: float) -> float:
     return float(value)
 
 
+def flag(name: str, value: object) -> bool:
+    """Return a value that is true or false, or raise; nothing else is taken for one.
+
+    Examples:
+        >>> flag("wrap", True)
+        True
+    """
+    if not isinstance(value, bool | np.bool_):
+        message = f"`{name}` needs True or False, but got {value!r}."
+        raise ModelError(message)
+    return bool(value)
+
+
 def even_spines(leaves: int, uplinks: int, radix: int) -> int | None:
     """Return how many spines give every leaf the same number of cables to each of them.
 
@@ -232,11 +245,13 @@ def hosts_per_port(capacity: str | float, uplink_capacity: str | float | None) -
     up = parse_rate(uplink_capacity, "uplink_capacity")
     shared = round(up / down) if down else 0
     if shared < 1 or not math.isclose(shared * down, up):
-        fits = max(shared, 1) * down
+        times = max(shared, 1)
+        bits = isinstance(capacity, str) and capacity.strip().endswith("b/s")
+        fits = f"{times * down * 8 / 1e9:g}Gb/s" if bits else format_rate(times * down)
+        much = "the same" if times == 1 else f"{times} times as much"
         message = (
             f"`uplink_capacity={uplink_capacity}` is no whole multiple of `capacity={capacity}`, "
-            f"so a port of a leaf cannot be split among hosts. Use {format_rate(fits)}, "
-            f"{max(shared, 1)} times as much, for example."
+            f"so a port of a leaf cannot be split among hosts. Use {fits}, {much}, for example."
         )
         raise ModelError(message)
     return shared

@@ -1,5 +1,6 @@
 """`multi_plane` and `hpn`: fabrics side by side, and NICs with a port in each of them."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,9 @@ from fabric.topologies._plan import Ports, climb, describe
 from fabric.topologies._rail_optimized import wiring_of
 from fabric.topologies._sizes import Sizes
 from fabric.topologies._wiring import Wiring
+
+_RADIX = {2: 128, 1: 256}
+"""Ports of ToRs and aggregation switches of `hpn`, by planes; see there."""
 
 
 def multi_plane(
@@ -86,6 +90,7 @@ def hpn(
     aggs: int | None = None,
     pods: int = 1,
     agg_up: int = 0,
+    radix: int | None = None,
     core_radix: int = 128,
     capacity: str | float = "200Gb/s",
     uplink_capacity: str | float = "400Gb/s",
@@ -116,14 +121,18 @@ def hpn(
         pods: Number of pods; more than one needs `agg_up`. Default 1.
         agg_up: Uplinks of an aggregation switch to cores of its plane; 8 are 15:1 under 15
             segments. Default 0: how many cores there are is not published, so there are none.
+        radix: Ports of a ToR and of an aggregation switch, counted at `uplink_capacity`. Default:
+            128 (51.2 Tb/s), so that a ToR with 60 uplinks has room for 136 hosts; with one plane
+            256, which is assumed, since the published counts of that variant need 184 ports of a
+            ToR and 240 of an aggregation switch.
         core_radix: Ports of a core. Default 128.
         capacity: Of a port of a NIC, per direction: text with a unit, or byte/s. Default 200 Gb/s.
         uplink_capacity: Of every other cable. Default 400 Gb/s.
         latency: Per link: text with a unit, or seconds. Default 0.
 
     Raises:
-        ModelError: If the uplinks do not deal out evenly, the pods are beyond the cores, or the
-            network would not fit in memory.
+        ModelError: If the uplinks do not deal out evenly, a switch would need more ports than it
+            has, the pods are beyond the cores, or the network would not fit in memory.
 
     Examples:
         >>> net = hpn(segments=2)
@@ -136,38 +145,28 @@ def hpn(
         K. Qian et al., Alibaba HPN: A Data Center Network for Large Language Model Training,
         SIGCOMM 2024. Counts of both variants as in the topology generator of SimAI.
     """
-    asked = {
+    asked: dict[str, Any] = {
         "segments": segments, "hosts_per_segment": hosts_per_segment, "rails": rails,
         "planes": planes, "tor_up": tor_up, "aggs": aggs, "pods": pods, "agg_up": agg_up,
-        "core_radix": core_radix,
+        "radix": radix, "core_radix": core_radix,
     }  # fmt: skip
-    rates = {"capacity": capacity, "uplink_capacity": uplink_capacity}
+    rates: dict[str, Any] = {"capacity": capacity, "uplink_capacity": uplink_capacity}
     what = describe(hpn, **asked, **rates, latency=latency)
     rate, up = (parse_rate(value, name) for name, value in rates.items())
-    net = _hpn(**asked).network(what, rate, parse_time(latency, "latency"), up)
+    net = _hpn(**asked, **rates).network(what, rate, parse_time(latency, "latency"), up)
     return annotated(net, routing="ecmp")
 
 
-def sizes_of_hpn(
-    segments: int = 15, *, hosts_per_segment: int = 128, rails: int = 8, planes: int = 2,
-    tor_up: int | None = None, aggs: int | None = None, pods: int = 1, agg_up: int = 0,
-    core_radix: int = 128,
-) -> Sizes:  # fmt: skip
-    """Return what `hpn` would have.
-
-    Examples:
-        >>> sizes_of_hpn().nodes
-        {'nic': 15360, 'leaf': 240, 'spine': 120}
-    """
-    wiring = _hpn(
-        segments, hosts_per_segment, rails, planes, tor_up, aggs, pods, agg_up, core_radix
-    )
-    return wiring.sizes()
+def sizes_of_hpn(**asked: Any) -> Sizes:
+    """Return what `hpn` would have, from all of its arguments."""
+    del asked["latency"]
+    return _hpn(**asked).sizes()
 
 
 def _hpn(
     segments: int, hosts_per_segment: int, rails: int, planes: int, tor_up: int | None,
-    aggs: int | None, pods: int, agg_up: int, core_radix: int,
+    aggs: int | None, pods: int, agg_up: int, radix: int | None, core_radix: int,
+    capacity: str | float, uplink_capacity: str | float,
 ) -> Wiring:  # fmt: skip
     segments, hosts, rails, pods = wholes(
         segments=segments, hosts_per_segment=hosts_per_segment, rails=rails, pods=pods
@@ -176,7 +175,11 @@ def _hpn(
     (aggs,) = wholes(aggs=120 // planes if aggs is None else aggs)
     (up,) = wholes(tor_up=aggs if tor_up is None else tor_up)
     (agg_up,) = wholes(least=0, agg_up=agg_up)
+    (radix,) = wholes(least=2, radix=_RADIX[planes] if radix is None else radix)
     (core_radix,) = wholes(least=2, core_radix=core_radix)
+    down_rate = parse_rate(capacity, "capacity")
+    up_rate = parse_rate(uplink_capacity, "uplink_capacity")
+    share = down_rate / up_rate if down_rate and up_rate else 1.0
     faults = []
     if up % aggs:
         faults.append(
@@ -188,6 +191,9 @@ def _hpn(
             f"`pods={pods}` need cores between them. Give `agg_up`, such as 8 for 15:1; how many "
             f"cores HPN has is not published."
         )
+    if not faults:
+        met = rails * (2 // planes) * (up // aggs)  # ports of an aggregation switch to a segment
+        faults = _port_faults(segments, hosts, up, agg_up, radix, share, met)
     raise_faults(faults)
     cored: dict[str, Any] = {}
     if agg_up:
@@ -203,3 +209,28 @@ def _hpn(
     return Wiring(
         pods * segments * hosts, rails, hosts, spines=aggs, leaf_cables=up // aggs, **tors, **cored
     )
+
+
+def _port_faults(
+    segments: int, hosts: int, up: int, agg_up: int, radix: int, share: float, met: int
+) -> list[str]:
+    """Return which switches would need more ports than they have, at the rate of their uplinks."""
+    faults = []
+    need = math.ceil(hosts * share - 1e-9) + up
+    if need > radix:
+        room = int((radix - up) / share + 1e-9)
+        fewer = f"at most `hosts_per_segment={room}`, " if room > 0 else "fewer uplinks, "
+        faults.append(
+            f"`hosts_per_segment={hosts}` and `tor_up={up}` need {need} ports of a ToR, counted at "
+            f"`uplink_capacity`, but `radix={radix}`. Use {fewer}or `radix={need}`."
+        )
+    need = segments * met + agg_up
+    if need > radix:
+        room = (radix - agg_up) // met
+        fewer = f"at most `segments={room}`, " if room > 0 else "fewer uplinks, "
+        faults.append(
+            f"`segments={segments}` with {met} cables each to an aggregation switch and "
+            f"`agg_up={agg_up}` need {need} of its ports, but `radix={radix}`. Use {fewer}or "
+            f"`radix={need}`."
+        )
+    return faults

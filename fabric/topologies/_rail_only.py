@@ -7,6 +7,7 @@ from fabric._units import parse_rate, parse_time
 from fabric.network import Network, wholes
 from fabric.topologies._grid import annotated
 from fabric.topologies._plan import Ports, climb, describe
+from fabric.topologies._rail_optimized import rail_optimized, wiring_of
 from fabric.topologies._sizes import Sizes
 from fabric.topologies._wiring import Wiring
 
@@ -81,10 +82,16 @@ def _wiring(servers: int, rails: int, radix: int, planes: int) -> Wiring:
     units = -(-servers // half)
     level = climb(units, half, Ports(radix, 0))
     if level is None:
+        other = describe(rail_optimized, servers=servers, rails=rails, radix=radix, tiers=3)
+        try:
+            wiring_of("rail_optimized", servers, rails, radix, 3, "rails")
+        except ModelError:
+            instead = ""
+        else:
+            instead = f", or `{other[:-1]}, pods='rails')`" * (planes == 1)
         message = (
             f"`rail_only(servers={servers:,})` is beyond two tiers of radix {radix}, which reach "
-            f"{radix * half:,} servers. Use `radix={_fitting_radix(servers)}`, or "
-            f"`rail_optimized(servers={servers}, tiers=3, pods='rails')`."
+            f"{radix * half:,} servers. Use `radix={_fitting_radix(servers)}`{instead}."
         )
         raise ModelError(message)
     return Wiring(

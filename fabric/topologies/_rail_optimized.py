@@ -138,11 +138,17 @@ def wiring_of(
         level = climb(units * rails, up, Ports(radix, 0))
         if level is None:
             larger = _fitting_radix(servers, rails, size if fixed else None)
-            three = _fits(
-                builder, servers, rails, radix, 3, PODS[0], leaf_down, leaf_up, None,
+            ways = {"`tiers=3`": (radix, 3), f"`radix={larger}`": (larger, 2)}
+            fits = lambda radix, tiers, spines: _fits(
+                builder, servers, rails, radix, tiers, PODS[0], leaf_down, leaf_up, spines,
                 servers_per_unit, capacity=capacity, uplink_capacity=uplink_capacity,
             )  # fmt: skip
-            _beyond_two(builder, servers, rails, radix, units, size, larger, three)
+            use = [
+                hint + " without `spines`" * (kept is not spines)
+                for hint, way in ways.items()
+                if (kept := next((n for n in (spines, None) if fits(*way, n)), 0)) != 0
+            ]
+            _beyond_two(builder, servers, rails, radix, units, size, use)
         level = _with_spines(level, spines, up, radix)
         return Wiring(servers, rails, size, spines=level.group, leaf_cables=level.cables)
 
@@ -150,10 +156,12 @@ def wiring_of(
     leaves = rails if pods == "units" else 1  # that a unit has in a pod
     fitting = ports.down // leaves
     if not fitting or not ports.up:
+        instead = "`pods='rails'` or " * (leaves > 1 and ports.down > 0 and ports.up > 0)
+        less = " or a smaller `core_oversubscription`" * (core_oversubscription > 1)
         message = (
             f"`{builder}(rails={rails}, radix={radix}, core_oversubscription="
             f"{core_oversubscription:g})` leaves a spine {ports.down} ports down and {ports.up} "
-            f"up, but a unit has {leaves} leaves in a pod. Use `pods='rails'` or a larger `radix`."
+            f"up, but a unit has {leaves} leaves in a pod. Use {instead}a larger `radix`{less}."
         )
         raise ModelError(message)
     per_pod = min(fitting, units) if units_per_pod is None else units_per_pod
@@ -170,10 +178,13 @@ def wiring_of(
     top = climb(n_pods, level.up, Ports(radix, 0), width=level.group)
     if top is None:
         hosts = radix // (rails // leaves) * per_pod * size * rails
+        use = ["a larger `radix`", *["larger pods"] * (per_pod < fitting)]
+        if shared == 1 and _four_tiers(servers * rails, radix):
+            use.append(f"`clos(hosts={servers * rails}, radix={radix}, tiers=4)`")
         message = (
             f"`{builder}(servers={servers:,})` needs {n_pods:,} pods, but three tiers of radix "
-            f"{radix} stop at {radix}: {hosts // rails:,} servers with {rails} rails. Use a larger "
-            f"`radix`, larger pods, or `clos(hosts={servers * rails}, radix={radix}, tiers=4)`."
+            f"{radix} stop at {radix}: {hosts // rails:,} servers with {rails} rails. Use "
+            f"{' or '.join(use)}."
         )
         raise ModelError(message)
     return Wiring(
@@ -227,6 +238,11 @@ def _with_spines(
     return Level(level.blocks, leaves, spines, spines, up // spines, down, above)
 
 
+def _four_tiers(hosts: int, radix: int) -> bool:
+    """Return whether `clos` of four tiers holds so many hosts."""
+    return hosts <= 2 * (radix // 2) ** 4
+
+
 def _fits(*asked: Any, **more: Any) -> bool:
     """Return whether there is such a wiring."""
     try:
@@ -237,14 +253,12 @@ def _fits(*asked: Any, **more: Any) -> bool:
 
 
 def _beyond_two(
-    builder: str, servers: int, rails: int, radix: int, units: int, size: int, larger: int,
-    three: bool,
-) -> NoReturn:  # fmt: skip
-    use = [*["`tiers=3`"] * three, f"`radix={larger}`"]
+    builder: str, servers: int, rails: int, radix: int, units: int, size: int, use: list[str]
+) -> NoReturn:
     message = (
         f"`{builder}(servers={servers:,})` needs {units * rails:,} leaves, but two tiers of "
         f"radix {radix} stop at {radix} leaves: {radix // rails * size:,} servers with {rails} "
-        f"rails. Use {' or '.join(use)}."
+        f"rails. Use {' or '.join(use) or 'fewer servers'}."
     )
     raise ModelError(message)
 

@@ -15,6 +15,7 @@ from fabric.topologies._inside import (
     INSIDE_TIERS as INSIDE_TIERS,
     insides,
 )
+from fabric.topologies._plan import flag
 from fabric.topologies._splice import Front, front_of, spliced
 
 
@@ -80,7 +81,7 @@ def attach_servers(
     nic = _nic(server) if nic is None else nic
     slower = _cable_slower_than(nic, fabric, server, number)
     if gpudirect is not None:
-        server = server.with_gpudirect(gpudirect)
+        server = server.with_gpudirect(flag("gpudirect", gpudirect))
     about = {"server": server.name, "gpu": server.gpu, "nic": nic.name}
     about["gpudirect"] = "yes" if server.gpudirect else "no"
     about["ports_per_module"] = f"{server.ports_per_module.value:g}"
@@ -90,21 +91,48 @@ def attach_servers(
         names = [f"server{front.servers + i}" for i in range(len(number))]
     return spliced(
         fabric, front, *insides(server, number), number, names,
-        about=_both(fabric.labels.about, about) if front.servers else about,
+        about=_both(fabric.labels.about, about, front.servers) if front.servers else about,
         source=f"{len(number):,} x {server.name} on {fabric.labels.source}",
     )  # fmt: skip
 
 
-def _both(there: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """Return the facts about servers of two kinds; a number that differs is left out."""
+def _both(there: Mapping[str, str], new: Mapping[str, str], first: int) -> dict[str, str]:
+    """Return the facts about servers of two kinds, where the new ones begin with this number."""
     facts = {}
     for key in dict.fromkeys((*new, "nic_cables")):
         said = [about[key] for about in (there, new) if key in about]
-        if len(set(said)) == 1:
+        if key == "ports_per_module":
+            facts[key] = _with_run(there.get(key, "1"), new[key], first)
+        elif len(set(said)) == 1:
             facts[key] = said[0]
         elif said:
-            facts[key] = "1" if key == "ports_per_module" else " and ".join(said)
+            facts[key] = " and ".join(said)
     return facts
+
+
+def _with_run(there: str, new: str, first: int) -> str:
+    """Return ports per module of servers in runs, such as "1 from 0, 2 from 8" of numbers."""
+    if there.split(", ")[-1].partition(" from ")[0] == new:
+        return there
+    return f"{there if ' from ' in there else f'{there} from 0'}, {new} from {first}"
+
+
+def ports_per_module(about: Mapping[str, str], servers: int) -> Int[np.ndarray, " servers"]:
+    """Return how many NIC ports of every server share a transceiver.
+
+    Args:
+        about: Of a network with servers.
+        servers: Number of servers.
+
+    Examples:
+        >>> ports_per_module({"ports_per_module": "1 from 0, 2 from 2"}, 3).tolist()
+        [1, 1, 2]
+    """
+    found = np.ones(servers, np.int64)
+    for run in about.get("ports_per_module", "1").split(", "):
+        ports, _, first = run.partition(" from ")
+        found[int(first or 0) :] = int(ports)
+    return found
 
 
 def _checked(

@@ -11,7 +11,7 @@ from fabric._errors import ModelError, nearest, raise_faults
 from fabric._units import parse_rate, parse_time
 from fabric.network import Blueprint, Network, is_whole
 from fabric.topologies._grid import annotated, parse_shape, shape_text
-from fabric.topologies._plan import afford, describe
+from fabric.topologies._plan import afford, describe, flag
 from fabric.topologies._sizes import Sizes
 
 AXES = "xyz"
@@ -71,6 +71,7 @@ def torus(
         for Machine Learning with Hardware Support for Embeddings, ISCA 2023: which shapes are
         twisted; it gives no table of the wiring.
     """
+    wrap = flag("wrap", wrap)
     shape, offsets = _wiring(dims, wrap, twist)
     rate, delay = parse_rate(capacity, "capacity"), parse_time(latency, "latency")
     shown = twist if twist == "tpu" else twist_text(offsets) or None
@@ -102,6 +103,7 @@ def sizes_of_torus(
         >>> sizes_of_torus("16x20x28").cables
         {'x': 8960, 'y': 8960, 'z': 8960}
     """
+    wrap = flag("wrap", wrap)
     shape, offsets = _wiring(dims, wrap, twist)
     return _sizes(shape, wrap, offsets)
 
@@ -220,6 +222,12 @@ def _wiring(
     if twist == "tpu":
         offsets = tpu_twist(shape)
         return shape, offsets if offsets is not None else no_tpu_twist("torus(twist='tpu')", shape)
+    if not isinstance(twist, str | Mapping):
+        message = (
+            f"`twist` needs 'tpu', text such as 'xz4', or a mapping from an axis to its offsets, "
+            f"but got {twist!r}."
+        )
+        raise ModelError(message)
     rows = _rows_of(twist, len(shape)) if isinstance(twist, str) else twist
     faults = _twist_faults(shape, rows)
     raise_faults(faults)
@@ -240,16 +248,20 @@ def _rows_of(text: str, n_axes: int) -> dict[str, list[int]]:
                 f"the axes {', '.join(AXES[:n_axes])}, joined by '+', but got {text!r}."
             )
             raise ModelError(message)
+        if not int(offset):
+            message = f"`twist`: '{word.strip()}' moves 0 chips, which is no twist. Leave it out."
+            raise ModelError(message)
         rows.setdefault(axes[0], [0] * n_axes)[AXES.index(axes[1])] += int(offset)
     return rows
 
 
 def _twist_faults(shape: tuple[int, ...], rows: Mapping[str, Sequence[int]]) -> list[str]:
-    axes = AXES[: len(shape)]
-    faults = []
+    axes, out, faults = AXES[: len(shape)], "Leave it out.", []
     for axis, row in rows.items():
         if axis not in axes:
             faults.append(f"`twist` names the axis '{axis}'. {nearest(axis, list(axes))}")
+        elif not isinstance(row, Sequence | np.ndarray) or isinstance(row, str):
+            faults.append(f"`twist['{axis}']` needs a list of offsets, but got {row!r}.")
         elif len(row) != len(shape) or not all(is_whole(offset) and offset >= 0 for offset in row):
             faults.append(
                 f"`twist['{axis}']` needs {len(shape)} whole numbers of 0 or more, one per axis, "
@@ -259,6 +271,8 @@ def _twist_faults(shape: tuple[int, ...], rows: Mapping[str, Sequence[int]]) -> 
             faults.append(f"`twist['{axis}']`: an axis of size 1 has no way round to twist.")
     if faults:
         return faults
+    if not any(any(row) for row in rows.values()):
+        return [f"`twist` moves nothing along any axis, which is no twist. {out}"]
     for axis, row in rows.items():
         for moved, offset, size in zip(axes, row, shape, strict=True):
             if offset and (moved == axis or any(rows.get(moved, ()))):
@@ -266,7 +280,12 @@ def _twist_faults(shape: tuple[int, ...], rows: Mapping[str, Sequence[int]]) -> 
                     f"`twist['{axis}']` moves along '{moved}', which twists itself. Move along an "
                     f"axis that does not."
                 )
-            elif offset and (offset >= size or size % offset):
+            elif offset and offset % size == 0:
+                faults.append(
+                    f"`twist['{axis}']` moves {offset} along '{moved}', once round its {size} "
+                    f"chips, which is no twist. {out}"
+                )
+            elif size % (offset or 1):
                 fits = [step for step in range(1, size) if size % step == 0]
                 near = sorted(fits, key=lambda step: abs(step - offset))[:2]
                 faults.append(

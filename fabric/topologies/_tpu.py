@@ -20,6 +20,7 @@ from fabric.topologies._torus import AXES, Twist, no_tpu_twist, ring_cables, tpu
 SIDE = 4
 """Chips along each edge of a cube."""
 
+_MANY = 10_000
 _CHIPS = SIDE**3
 _FACE = SIDE * SIDE
 _COPPER = 3 * _FACE * (SIDE - 1)
@@ -118,7 +119,12 @@ def sizes_of_tpu_pod(cubes: int, slices: str | Sequence[str]) -> Sizes:
         {'cube': 9216, 'optical': 3072}
     """
     (cubes,) = wholes(cubes=cubes)
-    return _sizes(cubes, _parsed(slices))
+    asked = _parsed(slices)
+    # Slices fill the lowest cubes, so that more than these need not be looked at.
+    named = max((cube + 1 for one in asked for cube in one.cubes), default=0)
+    enough = max(_MANY, named + sum(math.prod(one.grid) for one in asked))
+    _placed(min(cubes, enough), asked)
+    return _sizes(cubes, asked)
 
 
 def circuits(network: Network) -> dict[tuple[str, int, int], Int[np.ndarray, "circuits 2"]]:
@@ -183,6 +189,9 @@ Placed = list[tuple[_Slice, Int[np.ndarray, "..."]]]
 
 
 def _parsed(slices: str | Sequence[str]) -> list[_Slice]:
+    if not isinstance(slices, str | Sequence):
+        message = f"`slices` needs text such as '4x4x8+2x2x1', or a list, but got {slices!r}."
+        raise ModelError(message)
     texts = slices.split("+") if isinstance(slices, str) else list(slices)
     faults: list[str] = []
     found = [one for text in texts if (one := _slice(str(text).strip(), faults)) is not None]

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int, Integer, UInt64
 
 from fabric._errors import ModelError
 from fabric.network import Network
+from fabric.topologies._adapters import Inside, groups_of, ways_out
 from fabric.topologies._servers import INSIDE_KINDS
 
 _GOLD, _M1, _M2 = (
@@ -32,6 +33,7 @@ class Web(NamedTuple):
     cables: Float[np.ndarray, " arcs"]  # parallel links
     least: Float[np.ndarray, " arcs"]  # byte/s of the slowest of them
     capacity: Float[np.ndarray, " arcs"]  # byte/s of all of them
+    split: Float[np.ndarray, " arcs"]  # what traffic is split by: cables, in servers capacity
     switch: Int[np.ndarray, " nodes"]  # 1: a switch of the fabric
     source: Int[np.ndarray, " classes"]  # node that a class sends from
     sink: Int[np.ndarray, " classes"]  # node that it receives at
@@ -56,10 +58,11 @@ class Web(NamedTuple):
 
 
 class Unfolded(NamedTuple):
-    """Live links that traffic may use, NICs and PCIe of servers twice: on the way out and in.
+    """Live links that traffic may use, apart for ways inside servers, out of them and into them.
 
-    Nodes are those of the network, then the copies for the way in. Traffic that has come in over a
-    NIC leaves its server no more, so that no way passes through a server of others.
+    Nodes are those of the network, then copies: of every NIC of a server for the way in, and of
+    what lies between a GPU and its own NIC for either way. So traffic leaves a server over the NIC
+    of its GPU only, and no way passes through a server of others.
     """
 
     link: Int[np.ndarray, " arcs"]
@@ -80,33 +83,41 @@ def unfolded(network: Network) -> Unfolded:
     """
     labels, n = network.labels, network.n_nodes
     endpoint, forwards = np.array(labels.endpoint), np.array(labels.forwards)
-    nic = np.zeros(n, bool)
-    if "server" in labels.tags and "gpu" in labels.present_kinds:
-        own = labels.is_kind("gpu", *INSIDE_KINDS)
-        nic = (labels.tags["server"] >= 0) & ~own & ~endpoint
-    forwards |= nic
-    inside = nic | labels.is_kind("pcie-switch", "socket") if nic.any() else nic
-    copies = np.flatnonzero(inside)
-    inner = np.arange(n)
-    inner[copies] = n + np.arange(len(copies))
+    src, dst = labels.src.astype(np.int64), labels.dst.astype(np.int64)
+    alive, inner = np.asarray(network.alive), np.arange(n)
+    if not ("gpu" in labels.present_kinds and {"server", "nic"} <= set(labels.tags)):
+        takes_part = endpoint | forwards
+        link = np.flatnonzero(alive & takes_part[src] & takes_part[dst])
+        nics = np.zeros(0, np.int64)
+        return Unfolded(link, src[link], dst[link], inner, inner, nics, endpoint, forwards)
 
+    server = labels.tags["server"]
+    nic = (server >= 0) & ~labels.is_kind("gpu", *INSIDE_KINDS) & ~endpoint
+    nics = np.flatnonzero(nic)
+    inner[nics] = n + np.arange(len(nics))
+    forwards |= nic
     takes_part = endpoint | forwards
-    usable = np.asarray(network.alive) & takes_part[labels.src] & takes_part[labels.dst]
-    link = np.flatnonzero(usable)
-    src, dst = labels.src[link].astype(np.int64), labels.dst[link].astype(np.int64)
-    to_fabric, from_fabric = nic[src] & ~inside[dst], nic[dst] & ~inside[src]
-    ends = np.where(from_fabric, inner[dst], dst)
-    out = ~(nic[src] & inside[dst])
-    into = (inside[src] | inside[dst]) & inside[src] & ~nic[dst] & ~to_fabric
-    origin = np.r_[np.arange(n), copies]
+    alive = alive & takes_part[src] & takes_part[dst]
+    within = (server[src] >= 0) & (server[src] == server[dst])
+    cables, own = np.flatnonzero(alive & ~within), np.flatnonzero(alive & within)
+    kept = own[~(nic[src[own]] | nic[dst[own]])]
+
+    groups, legs = groups_of(labels), Inside(own, src[own], dst[own])
+    passes = np.asarray(labels.forwards) & labels.is_kind(*INSIDE_KINDS)
+    first = n + len(nics)
+    out, out_of = ways_out(groups, legs, passes, first)
+    into, into_of = ways_out(groups, legs.turned(), passes, first + len(out_of))
+    into = into.turned()
+    from_nic = np.where(into.tail < n, inner[np.minimum(into.tail, n - 1)], into.tail)
+    origin = np.r_[np.arange(n), nics, out_of, into_of].astype(np.int64)
     return Unfolded(
-        link=np.r_[link[out], link[into]],
-        src=np.r_[src[out], inner[src[into]]],
-        dst=np.r_[ends[out], inner[dst[into]]],
+        link=np.r_[cables, kept, out.link, into.link],
+        src=np.r_[src[cables], src[kept], out.tail, from_nic],
+        dst=np.r_[inner[dst[cables]], dst[kept], out.head, into.head],
         origin=origin,
         inner=inner,
-        nics=np.flatnonzero(nic),
-        endpoint=np.r_[endpoint, np.zeros(len(copies), bool)],
+        nics=nics,
+        endpoint=np.r_[endpoint, np.zeros(len(origin) - n, bool)],
         forwards=forwards[origin],
     )
 
@@ -131,6 +142,8 @@ def web_of(network: Network) -> Web:
     src, dst, endpoint, forwards = flat.src, flat.dst, flat.endpoint, flat.forwards
     cost = np.asarray(network.routing_cost)[flat.link].astype(np.int64)
     capacity = np.asarray(network.capacity, np.float64)[flat.link]
+    # As routing does, a server is left only where there is no way inside it.
+    cost += np.isin(src, flat.nics) * (cost.sum() if len(flat.nics) else 0)
     cost //= np.gcd.reduce(cost) if len(cost) else 1
 
     hidden = endpoint & ~forwards
@@ -162,14 +175,20 @@ def web_of(network: Network) -> Web:
     real[np.r_[flat.nics, flat.inner[flat.nics]]] = False
     switch[node_of[real]] = 1
     pieces = lambda ufunc, values: ufunc.reduceat(values, starts) if len(starts) else values
+    cables = np.diff(np.r_[starts, len(order)]).astype(np.float64)
+    inside = np.zeros(network.n_links, bool)
+    if len(flat.nics):
+        server = labels.tags["server"]
+        inside = (server[labels.src] >= 0) & (server[labels.src] == server[labels.dst])
     return Web(
         ptr=np.searchsorted(head, np.arange(n_nodes + 1)),
         tail=tail[starts],
         head=head,
         cost=cost[starts],
-        cables=np.diff(np.r_[starts, len(order)]).astype(np.float64),
+        cables=cables,
         least=pieces(np.minimum, capacity),
         capacity=pieces(np.add, capacity),
+        split=np.where(inside[link[starts]], np.maximum(capacity[starts], 1e-300), cables),
         switch=switch,
         source=source.astype(np.int64),
         sink=sink.astype(np.int64),

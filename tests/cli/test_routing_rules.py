@@ -37,12 +37,24 @@ def test_a_rule_and_its_options_give_the_rates_of_the_same_call(fabric, rule, sp
     assert answer["routing"]["name"] == rule.partition(":")[0].replace("-", "_")
 
 
-def test_options_are_in_the_answer_and_in_its_text(fabric):
-    answer = solved(fabric, SMALL, "--routing", "flowlet:n=3")
-    assert answer["routing"]["options"] == {"n": 3}
-    assert answer["routing"]["draws"]
-    text = fabric("solve", SMALL, "--pattern", "ring", "--routing", "flowlet:n=3").out
-    assert "routing: flowlet, seed 0, n 3 (as asked for)" in text
+@pytest.mark.parametrize(
+    ("rule", "options"),
+    [
+        ("flowlet:n=3", {"n": 3, "hash": "hop", "key": "row"}),
+        ("flowlet", {"n": 8, "hash": "hop", "key": "row"}),
+        ("k_shortest", {"k": 4, "split": "equal"}),
+        ("valiant", {"intermediates": "all", "via": "switch"}),
+        ("spray", {}),
+        ("spray:max_parts=1000", {"max_parts": 1000}),
+    ],
+)
+def test_all_options_in_effect_are_in_the_answer_and_in_its_text(fabric, rule, options):
+    answer = solved(fabric, SMALL, "--routing", rule)
+    assert answer["routing"]["options"] == options
+    text = fabric("solve", SMALL, "--pattern", "ring", "--routing", rule).out
+    seed = ", seed 0" if answer["routing"]["draws"] else ""
+    said = "".join(f", {key} {value}" for key, value in options.items())
+    assert f"routing: {rule.partition(':')[0]}{seed}{said} (as asked for)" in text
 
 
 def test_all_wrong_options_are_named_at_once(refused):

@@ -209,7 +209,7 @@ def test_a_server_is_left_out_where_others_are_idle(fabric):
     said = " ".join(ran.out.split())
     assert "64 of 64 h100-sxm used" in said
     assert "1 server left out: server0 (it is down)" in said
-    assert "adaptive hardware does better" in said
+    assert "adaptive hardware does better" not in said  # all cables between switches are whole
     assert max(map(len, ran.lines)) <= 100
 
 

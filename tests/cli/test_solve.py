@@ -236,7 +236,7 @@ def test_the_real_dump_by_ecmp_is_consistent_and_one_draw_of_many(fabric, dump):
 def test_the_real_dump_by_ecmp_fits_a_screen(fabric, dump):
     ran = fabric("solve", dump, "--pattern", "all-to-all", "--routing", "ecmp")
     assert len(ran.lines) <= 40
-    assert "routing: ecmp, seed 0 (as asked for)" in ran.out
+    assert "routing: ecmp, seed 0, salt switch, hash hop, key row (as asked for)" in ran.out
     assert ran.lines[-1] == "All of this is one hash draw, seed 0: try other seeds."
 
 

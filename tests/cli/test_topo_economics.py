@@ -29,6 +29,14 @@ def test_cost_and_power_stand_beside_the_bisection(fabric, prices):
     assert "qm9700: user: the price list" in said
 
 
+@pytest.mark.parametrize("spec", ["tpu_pod:cubes=4,slices=4x4x8", "rail_only:servers=4,radix=8"])
+def test_halves_that_are_not_joined_are_said_to_be_so(fabric, prices, spec):
+    said = fabric("topo", spec, "--prices", prices).out
+    why = "two halves of the endpoints are not joined"
+    assert f"no bisection, and so no cost per Gb/s of it: {why}" in " ".join(said.split())
+    assert "at most 0 Tb/s" not in said
+
+
 def test_the_record_holds_what_the_text_says(fabric, prices):
     answer = fabric("topo", NETWORK, "--prices", prices, "--format", "json").json
     found = answer["economics"]

@@ -9,7 +9,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 PAGES = (
-    "collectives.md", "derivatives.md", "failures.md", "scenario.md", "smooth-and-sharded.md", "symmetry.md",
+    "collectives.md", "derivatives.md", "failures.md", "optimizing.md", "scenario.md", "smooth-and-sharded.md", "symmetry.md",
     "topologies.md",
 )  # fmt: skip
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fabric as fb
-from fabric import Flows, InfeasibleError, ModelError, routing, topologies
+from fabric import Flows, InfeasibleError, ModelError, UnreachableError, routing, topologies
 from fabric.routing import AllPairs
 from tests.unit._routing_oracles import random_network, usage
 from tests.unit.test_routing_servers import small
@@ -129,6 +129,26 @@ def test_pairs_that_cannot_reach_each_other_are_named():
             AllPairs(cut, rule=rule).loads()
 
 
+@pytest.mark.parametrize(
+    "lost",
+    [{"nodes": "server0-gpu0"}, {"links": "server0-gpu0->server0-pcie0"}],
+    ids=["gpu", "pcie"],
+)
+def test_pairs_that_are_cut_off_inside_a_server_are_no_less_lost(lost):
+    net = small(servers=2, units=1)
+    pairs = AllPairs(net.without(**lost))
+    gpu = net.labels.node("server0-gpu0")
+    with pytest.raises(UnreachableError) as blocks:
+        list(pairs.blocks())
+    for call in (pairs.loads, pairs.throughput):
+        with pytest.raises(UnreachableError, match="server0-gpu0") as error:
+            call()
+        assert len(error.value.flows) == len(blocks.value.flows)
+    everywhere = np.where(net.hosts == gpu, 1.0, 0.0)
+    with pytest.raises(UnreachableError):
+        pairs.loads(everywhere)
+
+
 def test_one_endpoint_loads_nothing():
     net = topologies.single_switch(1)
     assert not AllPairs(net).loads().any()
@@ -139,6 +159,10 @@ def test_unknown_rules_and_wrong_weights_are_refused():
     net = FABRICS["fat-tree"]
     with pytest.raises(ModelError, match=r"Did you mean 'spray'"):
         AllPairs(net, rule="sprey")
+    with pytest.raises(ModelError, match=r"'ecmp', sed=.* no such option. Did you mean 'seed'"):
+        AllPairs(net, "ecmp", sed=3)
+    with pytest.raises(ModelError, match=r"`AllPairs\(rule='spray', seed=\.\.\.\)`"):
+        AllPairs(net, seed=3)
     for weight in (np.ones(3), np.full(16, -1.0), np.full(16, np.nan)):
         with pytest.raises(ModelError, match="for each of 16 endpoints"):
             AllPairs(net).loads(weight)

@@ -1,10 +1,12 @@
 """What Clos-like builders promise: published designs, wiring, planes, rails, and refusals."""
 
 import json
+import re
 
 import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 import fabric as fb
 from fabric import hardware, routing
@@ -398,7 +400,21 @@ def test_65536_gpus_in_servers_have_1_to_1_tiers(pods):
          "leaves a switch of radix 64 with 0 ports down and 0 up. Use a ratio from 0.0159 to 63"),
         ("clos:hosts=33,radix=4,tiers=4", r"beyond 4 tiers .* reach 32 hosts \(16 leaves of 2\)"),
         ("clos:hosts=9,uplink_capacity=500Gb/s",
-         r"no whole multiple of `capacity=400Gb/s`.* Use 50.00 GB/s, 1 times"),
+         "no whole multiple of `capacity=400Gb/s`.* Use 400Gb/s, the same"),
+        ("clos:hosts=9,uplink_capacity=100Gb/s", "Use 400Gb/s, the same"),
+        ("clos:hosts=9,capacity=50GB/s,uplink_capacity=110GB/s", "Use 100.00 GB/s, 2 times"),
+        ("clos:hosts=1159,radix=3,tiers=3,spine_radix=32,leaves_per_pod=2",
+         r"reach 64 hosts \(64 leaves of 1\)\. Use a larger `radix`"),
+        ("clos:hosts=40,radix=8,tiers=3,core_radix=6,hosts_per_leaf=2,leaves_per_pod=1",
+         r"Use `tiers=4` \(up to 48 hosts\), larger pods, a larger"),
+        ("rail_optimized:servers=9,tiers=3,pods=rails,radix=2,core_oversubscription=3",
+         "Use a larger `radix` or a smaller `core_oversubscription`"),
+        ("rail_optimized:servers=300,spines=16",
+         "Use `tiers=3` without `spines` or `radix=72` without `spines`"),
+        ("hpn:segments=100", "need 800 of its ports, but `radix=128`. Use at most `segments=16`"),
+        ("hpn:tor_up=64,aggs=64,hosts_per_segment=129",
+         "need 129 ports of a ToR, .* Use at most `hosts_per_segment=128`, or `radix=129`"),
+        ("hpn:planes=1,radix=128", "need 184 ports of a ToR"),
         ("rail_optimized:servers=9,tiers=4", r"needs 2 or 3 tiers.* for four `clos"),
         ("rail_optimized:servers=9,pods=rails", "`pods` needs `tiers=3`, but `tiers=2`"),
         ("rail_optimized:servers=9,tiers=3,pods=rail", r"Did you mean 'rails'\?"),
@@ -419,3 +435,34 @@ def test_65536_gpus_in_servers_have_1_to_1_tiers(pods):
 def test_impossible_numbers_are_refused_with_the_next_step(spec, said):
     with pytest.raises(fb.ModelError, match=said):
         build(spec)
+
+
+REACHES = r"which reach ([\d,]+) .* Use `tiers=(\d)` \(up to ([\d,]+) hosts\)"
+
+
+@given(
+    hosts=st.integers(50, 3000), radix=st.integers(3, 10), spine_radix=st.integers(3, 12),
+    core_radix=st.integers(3, 12), leaves_per_pod=st.none() | st.integers(1, 3),
+    core_oversubscription=st.sampled_from([1, 2]),
+)  # fmt: skip
+def test_tiers_that_are_suggested_hold_what_they_are_said_to(hosts, **asked):
+    try:
+        sizes("clos", hosts=hosts, tiers=3, **asked)
+    except fb.ModelError as error:
+        said = re.search(REACHES, str(error))
+    else:
+        said = None
+    if said:
+        now, tiers, most = (int(number.replace(",", "")) for number in said.groups())
+        assert now < hosts <= most
+        assert sizes("clos", hosts=now, tiers=3, **asked).nodes["host"] == now
+        assert sizes("clos", hosts=most, tiers=tiers, **asked).nodes["host"] == most
+        with pytest.raises(fb.ModelError, match="beyond 4 tiers"):
+            sizes("clos", hosts=most + 1, tiers=tiers, **asked)
+
+
+def test_a_tor_of_two_planes_has_room_for_the_backup_hosts():
+    # 60 uplinks of 400 Gb/s and 136 ports of 200 Gb/s are 51.2 Tb/s.
+    assert sizes("hpn", hosts_per_segment=136).ports["leaf"] == 136 + 60
+    with pytest.raises(fb.ModelError, match="Use at most `hosts_per_segment=136`"):
+        sizes("hpn", hosts_per_segment=137)

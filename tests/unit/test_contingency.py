@@ -24,6 +24,12 @@ def flows(net):
     return fb.Flows(net.hosts, np.roll(net.hosts, -4), size=16e9)
 
 
+@pytest.fixture
+def by_class_only(monkeypatch):
+    """Nothing counts as quick, so that classes stand as they are found."""
+    monkeypatch.setattr("fabric.reliability._study._QUICK", 0.0)
+
+
 def test_a_leaf_with_two_uplinks_loses_half_with_either_of_them(net, flows):
     row = contingency(net, flows, kind="leaf-spine")[0]
     # Two flows of 8 GB/s share one uplink of 8 GB/s; so do two at the far end.
@@ -111,19 +117,94 @@ def test_components_without_traffic_are_one_row_and_take_no_solve():
     assert (row.count, row.solved, row.change) == (64, 0, 0.0)
 
 
+def test_every_member_is_solved_where_that_is_quick(net, flows):
+    report = contingency(net, flows, kind=["leaf-spine", "host"], check=0)
+    assert [(row.count, row.solved) for row in report] == [(8, 8), (8, 8)]
+    assert "Every member of every class was solved." in report.notes
+
+
+@pytest.mark.usefixtures("by_class_only")
 def test_more_members_of_a_class_are_solved_as_asked(net, flows):
     for check in (0, 3):
         (row,) = contingency(net, flows, kind="leaf-spine", check=check)
         assert row.solved == 1 + check
 
 
+def differences(net, flows, kind, objective="slowest"):
+    """Components whose row says something else than a solve of their own."""
+    report = contingency(net, flows, kind=kind, objective=objective, check=0)
+    each = contingency(net, flows, kind=kind, objective=objective, sample="all")
+    assert len(report) < report.n_components
+    return [
+        report.components[row.kind].name(int(member))
+        for row in report
+        for member in row.members
+        if row.value != pytest.approx(each.score_of(int(member), row.kind).value, rel=1e-9)
+    ]
+
+
+@pytest.mark.usefixtures("by_class_only")
+@pytest.mark.parametrize("dead", [False, True], ids=["slow", "dead"])
+def test_which_odd_cable_is_on_the_way_of_which_flow_tells_failures_apart(dead):
+    net = fb.topologies.leaf_spine(leaves=16, spines=8, hosts_per_leaf=8)
+    odd = [net.labels.link("leaf4->spine0"), net.labels.link("leaf9->spine1")]
+    net = net.without(links=odd) if dead else net.degraded(links=odd, factor=0.5)
+    assert not differences(net, fb.Flows(net.hosts, np.roll(net.hosts, -8)), "leaf-spine")
+
+
+@pytest.mark.usefixtures("by_class_only")
+def test_rings_of_other_lengths_are_told_apart():
+    net = fb.topologies.leaf_spine(leaves=69, spines=2, hosts_per_leaf=1)
+    rings = [*np.split(net.hosts[:60], 20), net.hosts[60:]]
+    near = [(ring, np.roll(ring, way)) for ring in rings for way in (1, -1)]
+    flows = fb.Flows(*(np.concatenate(ends) for ends in zip(*near, strict=True)))
+    assert not differences(net, flows, "leaf", "total")
+    report = contingency(net, flows, kind="leaf", objective="total", check=0)
+    # A ring of n loses 4 of its 2 n flows, and its others get the rate of those that are gone.
+    assert sorted(row.count for row in report) == [9, 60]
+
+
+@pytest.mark.usefixtures("by_class_only")
+def test_many_odd_cables_are_said_to_be_too_many_to_tell_apart():
+    net = fb.topologies.leaf_spine(leaves=16, spines=16, hosts_per_leaf=1)
+    cables = np.flatnonzero(net.labels.is_tier("leaf-spine"))
+    rng = np.random.default_rng(0)
+    slow = rng.choice(cables, 80, replace=False)
+    net = net.degraded(links=slow, factor=0.5)
+    report = contingency(net, fb.Flows(net.hosts, np.roll(net.hosts, -1)), kind="leaf-spine")
+    assert any("unlike most of their tier" in note for note in report.notes)
+
+
+def test_a_function_that_does_more_than_spray_is_solved_in_full(net, flows):
+    def drained(network, flows):
+        """Take spines with a dead cable out of use, then spray."""
+        labels, alive = network.labels, np.asarray(network.alive)
+        dead = ~alive & (labels.kind_of[labels.dst] == labels.kind_of[labels.node("spine0")])
+        spines = np.unique(labels.dst[dead])
+        return fb.routing.spray(network.without(nodes=spines) if len(spines) else network, flows)
+
+    (row,) = contingency(net, flows, drained, kind="leaf-spine")
+    # One spine is left: the two flows of each leaf share its one uplink.
+    assert (row.slowest, row.total) == pytest.approx((4e9, 32e9), rel=1e-12)
+
+
+def test_a_function_may_name_nodes(net, flows):
+    def without_spine1(network, flows):
+        return fb.routing.spray(network.without(nodes=["spine1"]), flows)
+
+    report = contingency(net, flows, without_spine1, kind="spine")
+    assert [row.name for row in report] == ["spine0", "spine1"]
+    assert [row.lost for row in report] == [8, 0]
+
+
+@pytest.mark.usefixtures("by_class_only")
 def test_a_class_has_few_solves_however_large_the_fabric():
     big = fb.topologies.fat_tree(16)
     flows = fb.Flows(big.hosts, np.roll(big.hosts, -64))
     report = contingency(big, flows, kind=["link", "switch"])
     assert report.n_components == 3 * 1024 + 320
     assert report.n_classes == 6
-    assert sum(row.solved for row in report) == 12
+    assert sum(row.solved for row in report) == 18
 
 
 @pytest.mark.parametrize(
@@ -136,7 +217,7 @@ def test_a_class_has_few_solves_however_large_the_fabric():
     ],
 )
 def test_rules_that_hash_are_refused_with_the_time_and_the_way_out(net, flows, routing):
-    with pytest.raises(ModelError, match=r"chosen by hash.*16 components.*`sample=100`"):
+    with pytest.raises(ModelError, match=r"chosen by hash.*16 components.*`sample=8`"):
         contingency(net, flows, routing)
 
 
@@ -186,6 +267,13 @@ def test_the_report_is_json_and_a_table(net, flows):
         ({"sample": "some"}, "or 'all'"),
         ({"sample": 0}, "of 1 or more"),
         ({"objective": fb.Completion(np.ones(3))}, r"each of 8 flows, but got shape \(3,\)"),
+        ({"objective": fb.Completion(np.full(8, np.nan))}, "got nan at flow 0, 1, 2, 3, 4 and 3"),
+        ({"objective": fb.Completion(np.arange(8.0) - 1)}, "got -1 at flow 0"),
+        ({"objective": fb.Completion(np.zeros(8))}, "a flow of more than 0 bytes"),
+        ({"seed": -1}, "`seed` needs a whole number of 0 or more"),
+        ({"limit_s": 0.0}, "more than 0 seconds"),
+        ({"limit_s": -1.0}, "more than 0 seconds"),
+        ({"limit_s": float("nan")}, "more than 0 seconds"),
     ],
 )
 def test_what_cannot_be_is_refused(net, flows, options, said):

@@ -85,6 +85,8 @@ def test_degraded_cables_and_nodes_lose_capacity_in_both_directions(rails):
     np.testing.assert_array_equal(slow.alive, rails.alive)
     one = rails.degraded(links=[6])
     assert np.flatnonzero(np.asarray(one.capacity) != before).tolist() == [6, 7]
+    named = rails.degraded(links=[rails.link_name(7)])
+    np.testing.assert_array_equal(named.capacity, one.capacity)
 
 
 def test_a_degraded_nic_halves_the_rate_of_its_flow(rails):

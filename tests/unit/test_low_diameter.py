@@ -347,6 +347,8 @@ def test_spray_carries_traffic_between_hosts(spec):
         ("dragonfly:p=2,a=4,h=2,arrangement=palm", "Did you mean 'palmtree'"),
         ("dragonfly:p=2,a=400,h=200,links_per_pair=1", "cables and would take about"),
         ("dragonfly_plus:radix=7", r"needs an even radix\. Use radix=6 or radix=8\."),
+        ("dragonfly_plus:radix=3,groups=4", r"needs an even radix\. Use radix=4\."),
+        ("dragonfly_plus:radix=7,groups=100", r"needs an even radix\. Use radix=20\."),
         ("dragonfly_plus:radix=8,groups=18", r"reaches 16 others\. Use at most 17\."),
         ("hyperx:shape=4x4,hosts_per_switch=0", "`hosts_per_switch` needs a whole number of 1"),
         ("hyperx:shape=4x0,hosts_per_switch=1", "`shape` needs whole numbers of 1 or more"),

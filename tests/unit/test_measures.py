@@ -187,11 +187,63 @@ def test_no_way_is_minus_one_link_and_no_path():
 
 @pytest.mark.parametrize(
     ("pairs", "said"),
-    [([(0, 99)], "outside: '99'"), ([(0, 0)], "two nodes that differ")],
+    [
+        ([(0, 99)], "outside: '99'"),
+        ([(0, 0)], "two nodes that differ"),
+        ([(0, 1, 2)], "a source and a destination in every row"),
+        ([(0, 1), (2,)], "a source and a destination in every row"),
+        ([(0.5, 1)], "whole numbers of 64 bits, but 1 of 2 are not: '0.5'"),
+        ([("a", "b")], "whole numbers"),
+    ],
 )
 def test_pairs_that_are_none_are_refused(pairs, said):
     with pytest.raises(fb.ModelError, match=said):
         path_counts(full_mesh(3), pairs)
+
+
+def served(name, fabric, **more):
+    """Servers of a kind on all endpoints of a fabric."""
+    server = hardware.server(name)
+    return attach_servers(fabric, server, fabric.hosts.reshape(-1, server.n_nics), **more)
+
+
+def test_a_gpu_reaches_the_fabric_over_its_own_nic_only():
+    net = served("dgx-h100", build("rail_only:servers=3,radix=8"))
+    gpu = net.hosts
+    pairs = [(gpu[0], gpu[8]), (gpu[0], gpu[9]), (gpu[0], gpu[1])]
+    found = path_counts(net, pairs)
+    assert found.links.tolist() == [6, -1, 2]
+    assert found.by_nodes.tolist() == [1, 0, 4]
+    # 24 GPUs reach 7 others in their server and the two of their rail in other ones.
+    assert hops(net).unreachable == 24 * (23 - 7 - 2)
+    with pytest.raises(fb.InfeasibleError, match="Rails meet only where GPUs pass on"):
+        all_to_all_rate(net)
+    with pytest.raises(fb.InfeasibleError):
+        fb.routing.spray(net, fb.Flows(*np.array(pairs[1:2]).T))
+
+
+def test_the_way_of_a_gpu_that_shares_a_pcie_switch_is_over_its_nic():
+    # Two GPUs and two NICs at every PCIe switch; each GPU has a rail.
+    net = served("dgx-a100", rail_optimized(servers=2, radix=32, capacity="200Gb/s"))
+    gpu = net.hosts
+    same, other = path_counts(net, [(gpu[0], gpu[8]), (gpu[0], gpu[9])]).switches
+    assert (same, other) == (1, 3)
+
+
+def test_without_gpudirect_the_way_is_over_the_socket():
+    fabric = build("leaf_spine:leaves=2,spines=1,hosts_per_leaf=8")
+    direct, staged = (
+        path_counts(net, [(net.hosts[0], net.hosts[8])]).links
+        for net in (served("dgx-h100", fabric), served("dgx-h100", fabric, gpudirect=False))
+    )
+    # GPU, PCIe switch, NIC at either end; or GPU, PCIe switch, socket, PCIe switch, NIC.
+    assert (direct, staged) == (8, 12)
+
+
+def test_servers_wired_nic_to_nic_are_one_cable_apart():
+    net = served("gh200", full_mesh(2, capacity="200Gb/s"))
+    assert hops(net).switches == 0
+    assert path_counts(net, [tuple(net.hosts)]).by_cables.tolist() == [1]
 
 
 def test_no_way_passes_through_the_server_of_others():
@@ -368,6 +420,26 @@ def test_an_all_to_all_over_gpus_shares_what_comes_in_and_goes_out():
     found = all_to_all_rate(net)
     # 8 of 15 peers are in the other server, over a NIC of 50 GB/s.
     assert found.rate == pytest.approx(LINK * 15 / 8, rel=1e-12)
+
+
+@pytest.mark.parametrize("gpudirect", [True, False])
+@pytest.mark.parametrize("name", ["dgx-a100", "dgx-h100", "gh200", "mi300x-8"])
+def test_an_all_to_all_of_gpus_has_the_rate_of_spray(name, gpudirect):
+    server = hardware.server(name)
+    rate = hardware.nic(server.nic).rate.value
+    fabric = leaf_spine(2, 2, 2 * server.n_nics, capacity=rate, uplink_capacity=20 * rate)
+    net = served(name, fabric, gpudirect=gpudirect)
+    found = all_to_all_rate(net)
+    assert found.rate == pytest.approx(rates(net), rel=1e-9)
+    assert found.rate <= found.bound * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("chip", [4, 20], ids=["narrow", "wide"])
+def test_inside_a_server_traffic_splits_by_capacity(chip):
+    net = served("dgx-h100", build("single_switch:hosts=16"))
+    slow = net.labels.is_kind("nvswitch")[net.labels.src] & (net.labels.dst < chip)
+    net = net.with_capacity(np.where(slow, 0.05, 1) * np.asarray(net.capacity))
+    assert all_to_all_rate(net).rate == pytest.approx(rates(net), rel=1e-9)
 
 
 def test_an_all_to_all_without_a_way_is_refused():

@@ -84,6 +84,31 @@ def test_facts_name_both_kinds():
     assert bill(net).count("gpu") == 32
 
 
+def modules(net):
+    items = bill(net).network
+    return {i.model: i.count for i in items if (i.part, i.where) == ("transceiver", "server")}
+
+
+@pytest.mark.parametrize("first", [A100, H100], ids=["a100-first", "h100-first"])
+def test_modules_are_counted_by_the_kind_of_each_server(first):
+    fabric = leaf_spine(2, 2, 8)
+    alone = attach_servers(fabric, H100, fabric.hosts.reshape(2, 8))
+    assert modules(alone) == {"transceiver 2x400Gb/s": 8}
+    second = H100 if first is A100 else A100
+    rates = ["200Gb/s" if server is A100 else "400Gb/s" for server in (first, second)]
+    fabric = leaf_spine(3, 2, 8, host_capacity=[*rates, rates[0]], uplink_capacity="800Gb/s")
+    net = attach_servers(fabric, first, fabric.hosts[:8][None])
+    for server in (second, first):
+        free = np.flatnonzero(net.labels.is_kind("host") & (net.labels.tags["server"] < 0))
+        net = attach_servers(net, server, free[:8][None])
+    n = {server.name: 1 + (server is first) for server in (A100, H100)}
+    assert modules(net) == {
+        "transceiver 200Gb/s": 8 * n["dgx-a100"], "transceiver 2x400Gb/s": 4 * n["dgx-h100"],
+    }  # fmt: skip
+    (said,) = (said for said in bill(net).assumed if "NICs of a" in said)
+    assert said == "2 ports of the NICs of a dgx-h100 in one transceiver (assumed)"
+
+
 def test_more_servers_of_one_kind_leave_the_facts_as_they_are():
     fabric = rail_optimized(4, radix=32)
     nics = fabric.hosts.reshape(4, 8)

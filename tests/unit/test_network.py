@@ -202,6 +202,41 @@ def test_arrays_of_a_network_refuse_writes_and_those_of_the_caller_do_not():
     capacity[0] = 5.0
 
 
+def test_every_link_is_found_by_its_name_whatever_it_is_called():
+    kinds = ("host", "switch")
+    labels = Labels(
+        kinds=kinds,
+        kind_of=np.array([0, 0, 1, 1]),
+        names=["a", "a", "s", "t"],
+        ids=["x1", "x2", "s1", "t1"],
+        src=np.array([0, 2, 1, 2, 2, 3, 2, 3, 2, 3]),
+        dst=np.array([2, 0, 2, 1, 3, 2, 3, 2, 3, 2]),
+        tiers=("cable",),
+        tier_of=np.zeros(10, np.int8),
+        cable_of=np.repeat(np.arange(5), 2),
+        src_port=np.array([1, 1, 1, 2, 3, 3, 0, 0, 0, 0]),
+        dst_port=np.array([1, 1, 2, 1, 3, 3, 0, 0, 0, 0]),
+    )
+    net = fb.Network(np.ones(10), labels=labels)
+    for link in range(10):
+        alive = np.asarray(net.without(links=net.link_name(link)).alive)
+        assert np.flatnonzero(~alive).tolist() == [link // 2 * 2, link // 2 * 2 + 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("leaf0", r"`without\(links=...\)`: 'leaf0' is no link. Write its two ends"),
+        ("leaf0->spine1", r"`without\(links=...\)`: 'spine1' is no node .*Did you mean 'spine0'"),
+        ("leaf0->leaf1", r"`without\(links=...\)`: .*There is no cable between the two"),
+        ("leaf0->spine0#7", r"'leaf0->spine0#7' is no link. There are 'leaf0->spine0'"),
+    ],
+)
+def test_a_name_that_no_link_has_is_refused_with_the_nearest(two_leaves, name, said):
+    with pytest.raises(fb.ModelError, match=said):
+        two_leaves.without(links=[name])
+
+
 def test_without_takes_masks_and_single_items(two_leaves):
     mask = np.zeros(two_leaves.n_links, bool)
     mask[8] = True
@@ -214,6 +249,9 @@ def test_without_takes_masks_and_single_items(two_leaves):
     assert two_leaves.without(nodes=np.array(["spine0"])).alive.sum() == 8
     assert two_leaves.without(nodes=two_leaves.labels.node("spine0")).alive.sum() == 8
     assert two_leaves.without().alive.all()
+    name = two_leaves.link_name(8)
+    for named in (name, [name], np.array([name]), iter([name]), [8, name]):
+        np.testing.assert_array_equal(two_leaves.without(links=named).alive, want)
     with pytest.raises(fb.ModelError, match=r"is a mask of shape \(2,\), but there are 16 links"):
         two_leaves.without(links=np.array([True, False]))
     with pytest.raises(fb.ModelError, match="needs whole numbers"):

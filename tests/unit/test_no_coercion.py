@@ -69,6 +69,16 @@ CASES = {
     "fb.routing.shortest_distances(net, [0.9])": "`destinations` needs whole numbers",
     "fb.topologies.fat_tree(k=float('nan'))": "`k` needs a whole number",
     "fb.topologies.fat_tree(k='4')": "`k` needs a whole number",
+    "fb.topologies.torus(4)": "`dims` needs sizes as text such as '4x4x8' or as a list, but got 4",
+    "fb.topologies.torus([4, 4], wrap='no')": "`wrap` needs True or False, but got 'no'",
+    "fb.topologies.sizes('torus', dims=[4, 4], wrap=1)": "`wrap` needs True or False, but got 1",
+    "fb.topologies.cluster('dgx-h100', 2, gpudirect='no')": "`gpudirect` needs True or False",
+    "fb.topologies.bill(net, manager='no')": "`manager` needs True or False",
+    "fb.topologies.tpu_pod(1, 4)": "`slices` needs text such as '4x4x8+2x2x1', or a list",
+    "fb.topologies.at_equal_cost({}, {}, '10')": "needs a finite number of 0 or more",
+    "fb.topologies.at_equal_cost({}, {}, float('nan'))": "needs a finite number of 0 or more",
+    "fb.topologies.path_counts(net, [(0, 1, 2)])": "a source and a destination in every row",
+    "fb.topologies.path_counts(net, [(0.5, 1)])": "`pairs` needs whole numbers",
 }
 
 ASK = """

@@ -306,6 +306,9 @@ def test_sizes_are_those_of_the_network(spec):
         ("tpu_pod:cubes=1,slices=2x4x4+2x4x4+1x1x1",
          r"a free block of 1x1x1 chips in one cube, but there is none"),
         ("tpu_pod:cubes=2,slices=2x2x1@0/1", "but it names several"),
+        ("tpu_pod:cubes=1,slices=4x4x8", "needs 2 cubes, but 1 of 1 are free"),
+        ("tpu_pod:cubes=2,slices=4x4x4@0+4x4x4@0", "taken or not there: '0'"),
+        ("tpu_pod:cubes=1,slices=4x4x4+2x2x1", "a free block of 2x2x1 chips in one cube"),
         ("tpu_pod:cubes=0,slices=4x4x4", "`cubes` needs a whole number of 1 or more, but got 0"),
         ("direct_connect:blocks=10,ports=4",
          r"Use `ports=9` or more, `blocks=5` or fewer, or say which `circuits`"),
@@ -313,12 +316,14 @@ def test_sizes_are_those_of_the_network(spec):
         ("direct_connect:blocks=3,ports=4,circuits=1+2", "needs 3 whole numbers joined by '\\+'"),
         ("direct_connect:blocks=3,ports=4,circuits=0+0+0", "`circuits` are all 0"),
         ("direct_connect:blocks=3,ports=4,circuits=3+2+0",
-         r"more than the 4 ports of a block at 'block0', up to 5\. Use fewer, or `ports=5`"),
+         r"asks for more than the 4 ports of a block at 'block0', up to 5\. Use .* `ports=5`"),
     ],
 )  # fmt: skip
 def test_impossible_numbers_are_refused_with_the_next_step(spec, said):
     with pytest.raises(fb.ModelError, match=said):
         build(spec)
+    with pytest.raises(fb.ModelError, match=said):
+        sizes(spec)
 
 
 def test_all_faults_of_a_matrix_of_circuits_are_said_at_once():
@@ -331,3 +336,8 @@ def test_all_faults_of_a_matrix_of_circuits_are_said_at_once():
     assert "more than the 4 ports of a block at 'block1', up to 7" in said
     with pytest.raises(fb.ModelError, match=r"\(3, 3\), but has shape \(2, 2\)"):
         direct_connect(3, 4, circuits=[[0, 1], [1, 0]])
+
+
+def test_a_pod_of_any_size_is_counted():
+    found = sizes("tpu_pod", cubes=10**8, slices="16x16x16+4x4x4@99999")
+    assert found.cables["optical"] == 48 * (64 + 1)

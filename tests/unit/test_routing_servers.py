@@ -401,3 +401,14 @@ def test_servers_of_different_make_stand_side_by_side():
     got = np.asarray(rates(net, fb.routing.spray(net, flows))).reshape(4, 8)
     np.testing.assert_allclose(got[[0, 1, 3]], 450e9, rtol=1e-12)
     np.testing.assert_allclose(got[2], 225e9, rtol=1e-12)
+
+
+def test_flows_that_are_lost_inside_and_between_servers_are_named_together():
+    net = small()
+    cut = net.without(nodes=["server0-gpu0", "server3-nic5"])
+    gpus = [net.labels.node(f"server{s}-gpu{g}") for s, g in ((0, 0), (1, 1), (3, 5), (2, 2))]
+    flows = fb.Flows(gpus, [gpus[3], gpus[3], gpus[3], gpus[1]])
+    for rule in (fb.routing.spray, fb.routing.ecmp, fb.routing.valiant, fb.routing.flowlet):
+        with pytest.raises(fb.UnreachableError, match="2 of 4 flows") as error:
+            rule(cut, flows)
+        assert error.value.flows == (0, 2)

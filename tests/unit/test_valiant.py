@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 
 import fabric as fb
-from fabric import Flows, InfeasibleError, ModelError, UnsolvedError, routing, topologies
+from fabric import (
+    Flows,
+    InfeasibleError,
+    ModelError,
+    UnreachableError,
+    UnsolvedError,
+    routing,
+    topologies,
+)
 from fabric.traffic import permutation
-from tests.unit._routing_oracles import split, usage
+from tests.unit._routing_oracles import distance, random_network, reachable_flows, split, usage
 
 # (p, a, h) of balanced dragonflies, all with one cable between every two groups.
 DRAGONFLIES = {"9-groups": (2, 4, 2), "19-groups": (3, 6, 3)}
@@ -213,6 +221,78 @@ def test_switches_that_are_cut_off_are_no_intermediates():
     assert np.all(sums > 0)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_flow_goes_over_every_switch_that_lies_between_its_ends_and_over_no_other(seed):
+    rng = np.random.default_rng(seed)
+    net = random_network(rng, dead=0.3)
+    # Links that are dead one way only, too.
+    net = net.with_alive(np.asarray(net.alive) & (rng.random(net.n_links) > 0.1))
+    labels, flows = net.labels, reachable_flows(net, rng, 30)
+    hung = labels.dst[np.asarray(net.alive) & labels.endpoint[labels.src]]
+    edge = [v for v in np.unique(hung).tolist() if labels.forwards[v]]
+    load = usage(routing.valiant(net, flows))
+    for f, (s, d) in enumerate(zip(flows.src.tolist(), flows.dst.tolist(), strict=True)):
+        stops = [v for v in edge if min(distance(net, s, v), distance(net, v, d)) >= 0]
+        want = np.zeros(net.n_links)
+        for stop in stops:
+            for leg in (split(net, s, stop), split(net, stop, d)):
+                for link, share in leg.items():
+                    want[link] += float(share) / len(stops)
+        np.testing.assert_allclose(load[f], want, rtol=1e-12, atol=1e-15)
+
+
+def test_flows_of_every_rail_and_every_slice_go_over_switches_of_their_own():
+    rails = topologies.build("rail_only:servers=4,radix=64")
+    slices = topologies.build("tpu_pod:cubes=2,slices=4x4x4+4x4x4")
+    for net, first in ((rails, 1), (slices, 64)):
+        ends = net.hosts[[first, first + 8]]
+        flows = Flows(ends, ends[::-1])
+        for rule in (routing.valiant, routing.minimal_valiant):
+            routes = rule(net, flows)
+            assert rates(net, routes).min() > 0
+            crossed = usage(routes).sum(0) > 0
+            reached = {v for v in net.hosts.tolist() if distance(net, int(ends[0]), v) >= 0}
+            touched = {int(v) for v in net.labels.src[crossed] if net.labels.endpoint[v]}
+            assert touched <= reached
+
+
+def test_a_flow_whose_adapter_lost_a_plane_goes_over_the_other_one():
+    net = topologies.multi_plane(4, 2, radix=8)
+    labels = net.labels
+    cut = net.without(links="server0-nic0->plane0-unit0-leaf0")
+    lame = labels.node("server0-nic0")
+    flows = everyone(net)
+    in_plane = np.array(
+        ["plane0" in net.link_name(link) for link in range(net.n_links)], dtype=bool
+    )
+    load, whole = usage(routing.valiant(cut, flows)), usage(routing.valiant(net, flows))
+    touches = (flows.src == lame) | (flows.dst == lame)
+    assert not load[np.ix_(touches, in_plane)].any()
+    assert load[touches].any(1).all()
+    np.testing.assert_allclose(load[~touches], whole[~touches], rtol=1e-12)
+    # Of the others, half of the traffic is in either plane.
+    np.testing.assert_allclose(load[np.ix_(~touches, in_plane)].sum(1) * 2, load[~touches].sum(1))
+    drawn = usage(routing.valiant(cut, flows, intermediates=50, seed=2))
+    assert not drawn[np.ix_(touches, in_plane)].any()
+    assert drawn[np.ix_(~touches, in_plane)].any(1).all()
+
+
+def test_draws_leave_out_the_groups_of_both_ends_in_either_half_of_a_torn_network():
+    net = built((2, 4, 2))
+    group = net.labels.tags["group"]
+    # Groups 0 to 4 and 5 to 8 keep no cable between them.
+    half = np.where(group < 0, -1, group >= 5)[np.stack([net.labels.src, net.labels.dst])]
+    torn = net.without(links=(half[0] != half[1]) & net.labels.is_tier("global"))
+    first, second = (net.hosts[group[net.hosts] == g] for g in (5, 6))
+    flows = Flows(first, second)
+    load = usage(routing.valiant(torn, flows, intermediates=200, seed=1))
+    over = np.unique(group[net.labels.dst[load.sum(0) > 0]])
+    assert over.tolist() == [5, 6, 7, 8]
+    direct = load[:, cable(net, 5, 6)]
+    np.testing.assert_allclose(direct, 0, atol=1e-15)
+    np.testing.assert_allclose(load[:, [cable(net, 5, 7), cable(net, 5, 8)]].sum(1), 1, rtol=1e-12)
+
+
 def test_gpus_of_servers_detour_between_their_adapters():
     fabric = topologies.dragonfly(8, 2, 1)
     server = fb.hardware.server("dgx-h100")
@@ -247,6 +327,18 @@ def test_unreachable_flows_are_numbered():
         with pytest.raises(InfeasibleError, match=r"1 of 2 flows .*group4-router1-host0") as error:
             rule(lone, Flows([0, inside], [60, 60]))
         assert error.value.flows == (1,)
+
+
+def test_all_flows_that_are_lost_are_numbered_from_and_to_whatever_they_go():
+    net = topologies.dragonfly(p=1, a=3, h=1)
+    out = net.labels.node("group1-router0")
+    cut, flows = net.without(nodes=[out]), everyone(net)
+    host = net.labels.node("group1-router0-host0")
+    lost = np.flatnonzero((flows.src == host) | (flows.dst == host))
+    for rule in (routing.spray, routing.valiant, routing.minimal_valiant):
+        with pytest.raises(UnreachableError) as error:
+            rule(cut, flows)
+        assert error.value.flows == tuple(lost.tolist())
 
 
 def test_a_fixed_point_that_is_not_reached_is_an_error_unless_asked_not_to_be():

@@ -1,0 +1,29 @@
+"""How near do the optimisers come to a proved optimum, and what do gradients add to random moves?
+
+A module per optimiser: routing weights, circuits, placement, layout, and what only gradients reach.
+"""
+
+import importlib
+import importlib.util
+import time
+from typing import Any
+
+from experiments.rows import Result, Row
+
+PARTS = ("routing", "circuits", "placement", "layout", "differentiable")
+
+
+def run(smoke: bool = False) -> Result:
+    """Return every row; with `smoke` one or two small instances of each."""
+    rows: list[Row] = []
+    summary: dict[str, Any] = {}
+    for part in PARTS:
+        name = f"experiments.optimizers.{part}"
+        if importlib.util.find_spec(name) is None:
+            continue
+        begun = time.perf_counter()
+        found = importlib.import_module(name).rows(smoke)
+        rows += found
+        summary[f"{part}, rows"] = len(found)
+        summary[f"{part}, seconds"] = round(time.perf_counter() - begun, 1)
+    return Result(rows, summary)

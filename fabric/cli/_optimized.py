@@ -1,0 +1,118 @@
+"""What the verbs of `fabric optimize` share: options, the line of proof, and files of results."""
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from jaxtyping import Float
+
+from fabric._errors import ModelError
+from fabric.cli._output import emit, write
+from fabric.cli._run import load
+from fabric.readers._files import save
+from fabric.runs import History
+from fabric.scenario import Scenario, scenario_names
+from fabric.traffic._table import read_bytes
+
+Checkpoint = Annotated[
+    Path | None,
+    typer.Option("--checkpoint", help="Keep the state here, and go on from there."),
+]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", help="Draw objective, bound and gap over the steps here.")
+]
+Seed = Annotated[int, typer.Option("--seed", help="Of what is drawn.", min=0)]
+Tolerance = Annotated[float, typer.Option("--tolerance", help="Gap at which to stop.")]
+Control = Annotated[
+    bool, typer.Option("--control/--no-control", help="Also random moves, of the same effort.")
+]
+
+
+def finish(
+    answer: dict[str, Any], history: History, plot: Path | None,
+    lines: Callable[[dict[str, Any]], list[str]], format: str, output: Path | None,
+) -> None:  # fmt: skip
+    """Draw how it converged, if asked to, and print or write the answer."""
+    if plot is not None:
+        history.plot(plot, title=answer["schema"].split("/")[0].replace(".", " "))
+    emit(answer, lines, format, output)
+
+
+def plainly(value: float) -> str:
+    """Return a number of no unit.
+
+    Examples:
+        >>> plainly(1.25)
+        '1.25'
+    """
+    return f"{value:.6g}"
+
+
+def proof(answer: dict[str, Any], say: Callable[[float], str] = plainly) -> str:
+    """Return a line that says how good an answer provably is.
+
+    Args:
+        answer: With bound, gap, and what it took.
+        say: Of a value of the objective.
+
+    Examples:
+        >>> told = {"bound": 1.0, "gap": 5e-4, "certified": True, "evaluations": 1200, "seconds": 2}
+        >>> proof(told | {"control": 1.25})
+        '  bound 1, gap 0.05 %, certified; 1,200 evaluations in 2.0 s; random moves reach 1.25'
+    """
+    sure = "certified" if answer["certified"] else "not certified"
+    gap = 100 * answer["gap"] if answer["gap"] > 1e-9 else 0.0
+    line = (
+        f"  bound {say(answer['bound'])}, gap {gap:.3g} %, {sure}; "
+        f"{answer['evaluations']:,} evaluations in {answer['seconds']:.1f} s"
+    )
+    random = answer.get("control")
+    return line if random is None else f"{line}; random moves reach {say(random)}"
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows as CSV; what is a list in a cell is joined by spaces."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else ["switch"], lineterminator="\n")
+    writer.writeheader()
+    plain = lambda cell: " ".join(map(str, cell)) if isinstance(cell, list | tuple) else cell
+    writer.writerows([{key: plain(cell) for key, cell in row.items()} for row in rows])
+    write(path, lambda target: save(target, text.getvalue()))
+
+
+def square(file: Path) -> Float[np.ndarray, "rows columns"]:
+    """Return a matrix of numbers from an NPY or CSV file."""
+    data = read_bytes(file)
+    try:
+        if data.startswith(b"\x93NUMPY"):
+            return np.asarray(np.load(io.BytesIO(data), allow_pickle=False), np.float64)
+        return np.loadtxt(io.BytesIO(data), delimiter=",", ndmin=2)
+    except (ValueError, UnicodeDecodeError) as error:
+        message = (
+            f"'{file}' needs a row of numbers with commas for every block or rank, or the same as "
+            f"NPY: {error}."
+        )
+        raise ModelError(message) from None
+
+
+def scenario_of(name: str, settings: list[str] | None, seed: int | None, hint: str) -> Scenario:
+    """Return the scenario of a verb that takes fabrics too.
+
+    Args:
+        name: A file or a name.
+        settings: Of `--set`.
+        seed: Of `--seed`.
+        hint: What to do if a fabric is meant.
+
+    Raises:
+        ModelError: If it is none, or as `Scenario.load`.
+    """
+    if name not in scenario_names() and not name.endswith((".yaml", ".yml")):
+        known = ", ".join(scenario_names())
+        message = f"'{name}' is no scenario (`.yaml`, or {known}). {hint}"
+        raise ModelError(message)
+    return load(name, settings, seed)

@@ -1,0 +1,201 @@
+"""`fabric search`: a scenario in, the best layouts of its model on its fabric out, with a proof."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fabric._errors import ModelError
+from fabric.cli._output import FORMATS, Format, Output, check_output, emit, known, table
+from fabric.cli._run import load
+from fabric.cli._run_text import rise, seconds
+from fabric.cli._units import counted, percent
+from fabric.scenario._build import Built
+
+_MOST_FRONT = 12
+
+
+def search(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(help="A scenario file, or the name of one that ships: `demo`."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="A.B=VALUE", help="Replace a value of the scenario, in YAML; again."
+        ),
+    ] = None,
+    gpus: Annotated[
+        str,
+        typer.Option(
+            "--gpus",
+            metavar="N[,N]",
+            help="Numbers of GPUs to choose from; or those of the layout.",
+        ),
+    ] = "",
+    objective: Annotated[
+        str, typer.Option("--objective", help="time of a step, or cost in GPU seconds.")
+    ] = "time",
+    recompute: Annotated[
+        str, typer.Option("--recompute", help="modes, or counts: also of only some layers.")
+    ] = "modes",
+    rank_orders: Annotated[
+        str, typer.Option("--rank-orders", help="all, or orders such as tp-cp-dp-pp,tp-cp-pp-dp.")
+    ] = "tp-cp-dp-pp",
+    limit: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="NAME=N", help="Largest size, such as tp=8; again."),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", help="How many layouts are wanted.")] = 10,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="Share by which a layout may be missed.")
+    ] = 0.0,
+    least_margin: Annotated[
+        float, typer.Option("--least-margin", help="Share of the memory that has to be left.")
+    ] = 0.0,
+    front: Annotated[
+        bool, typer.Option("--front", help="Also the front of throughput, memory margin and cost.")
+    ] = False,
+    why: Annotated[
+        str | None,
+        typer.Option("--why", metavar="LAYOUT", help="Also why this layout is not in the space."),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", help="Keep here what was solved, and go on from there."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Of a routing that draws; as `run.seed`.")
+    ] = None,
+    format: Format = "text",
+    output: Output = None,
+) -> None:
+    """Find the layouts with the shortest steps on a contended fabric, and prove it.
+
+    The scenario says model, fabric, hardware, placement, and by its layout batch, sequence, dtype
+    and schedule; all other sizes are searched.
+    """
+    known("--format", format, FORMATS)
+    check_output(output)
+    counts, limits = _counts(gpus), _limits(limit or [])
+    loaded = load(scenario, settings, seed)
+    built = loaded.build()
+    from fabric import optimize
+
+    found = optimize.layout(
+        built.network, built.model, gbs=built.layout.gbs, seq=built.layout.seq,
+        gpus=counts or built.layout.gpus, dtype=built.layout.dtype,
+        schedule=built.layout.schedule, objective=objective, recompute=recompute,
+        rank_orders=rank_orders if rank_orders == "all" else rank_orders.split(","),
+        limits=limits, least_margin=least_margin, placement=built.placement,
+        routing=built.routing, profile=built.profile, gpu=built.gpu,
+        seed=built.seed, top=top, tolerance=tolerance, front=front, checkpoint=checkpoint,
+    )  # fmt: skip
+    answer = found.as_dict() | {
+        "fabric": built.network.labels.source,
+        "own": _own(built),
+        "scenario": loaded.data,
+    }
+    if why is not None:
+        answer["why"] = {"layout": why, "reason": found.space.reason(why)}
+    emit(answer, text, format, output)
+
+
+def _counts(said: str) -> list[int]:
+    try:
+        return [int(word) for word in said.split(",") if word]
+    except ValueError:
+        message = f"`--gpus {said}` needs whole numbers with commas, such as `--gpus 512,1024`."
+        raise ModelError(message) from None
+
+
+def _limits(said: list[str]) -> dict[str, int]:
+    limits: dict[str, int] = {}
+    for words in said:
+        name, _, number = words.partition("=")
+        if not number.isdecimal():
+            message = f"`--limit {words}` needs a name and a whole number, such as `--limit tp=8`."
+            raise ModelError(message)
+        limits[name] = int(number)
+    return limits
+
+
+def _own(built: Built) -> dict[str, Any]:
+    """Return the step of the layout that the scenario itself has."""
+    from fabric.training import step
+
+    report = step(
+        built.network, built.model, built.layout, built.placement, built.routing, built.profile,
+        built.seed, gpu=built.gpu, allocation=built.allocation, by=None, allow_infeasible=True,
+    )  # fmt: skip
+    return {
+        "layout": str(built.layout),
+        "step_time_s": report.step_time,
+        "margin": report.memory.margin,
+        "gpus": report.gpus_used,
+    }
+
+
+def text(answer: dict[str, Any]) -> list[str]:
+    """Return the lines of an answer."""
+    best, own = answer["top"][0], answer["own"]
+    lines = [
+        f"{answer['model']} on {answer['fabric']}",
+        f"  {counted(answer['legal'], 'layout')} of {answer['candidates']:,} suit and fit; "
+        f"{answer['evaluations']:,} scored exactly, {answer['solves']:,} sets of degrees solved, "
+        f"{answer['seconds']:.1f} s",
+        "",
+        f"best {seconds(best['step_time_s'])}, {best['tokens_per_s']:,.0f} tokens/s; bound "
+        f"{answer['bound']:.6g}, gap {answer['gap']:.2%}",
+        *_choices(answer["top"], best["step_time_s"]),
+        "  Megatron-LM:",
+        *(f"    {words}" for words in _words(answer["megatron"])),
+        f"own layout {seconds(own['step_time_s'])} "
+        f"({rise(own['step_time_s'] / best['step_time_s'] - 1)}): {own['layout']}"
+        + ("; does not fit in memory" if own["margin"] < 0 else ""),
+        f"least bound alone {seconds(answer['ideal']['step_time_s'])} "
+        f"({rise(answer['ideal']['step_time_s'] / best['step_time_s'] - 1)})",
+    ]
+    if answer["front"]:
+        lines += ["", f"front of throughput, memory and cost ({len(answer['front']):,})"]
+        lines += _choices(answer["front"][:_MOST_FRONT], best["step_time_s"])
+        if (more := len(answer["front"]) - _MOST_FRONT) > 0:
+            lines.append(f"  and {more:,} more, with `--format json`")
+    reasons = sorted(answer["pruned"].items(), key=lambda item: -item[1])
+    lines += ["", "left out"]
+    lines += [f"  {row}" for row in table([[f"{n:,}", why] for why, n in reasons], right=[0])]
+    if why := answer.get("why"):
+        lines += ["", f"{why['layout']}: {why['reason'] or 'is in the space'}"]
+    return lines
+
+
+def _choices(choices: list[dict[str, Any]], best: float) -> list[str]:
+    rows = [["step", "change", "GPUs", "memory left", "GPU-hours/Gtoken", "ranks", "layout"]]
+    for one in choices:
+        layers = f" ({one['recompute_layers']} layers)" if one["recompute_layers"] else ""
+        rows.append([
+            seconds(one["step_time_s"]), rise(one["step_time_s"] / best - 1), f"{one['gpus']:,}",
+            percent(one["margin"]), f"{one['gpu_hours_per_billion_tokens']:,.1f}",
+            one["rank_order"], _short(one["layout"]) + layers,
+        ])  # fmt: skip
+    return [f"  {row}" for row in table(rows, right=[0, 1, 2, 3, 4])]
+
+
+def _short(layout: str) -> str:
+    """Return the words of a layout that differ between layouts, sizes of 1 left out."""
+    same = ("ep", "etp", "gbs", "seq", "schedule", "bf16", "fp16", "fp8", "fp32")
+    idle = ("vpp1", "cp1", "zero0", "recompute=none")
+    return " ".join(
+        word for word in layout.split() if not word.startswith(same) and word not in idle
+    )
+
+
+def _words(options: str) -> list[str]:
+    """Return options on lines that a screen holds, each option with its value."""
+    lines = [""]
+    for word in f" {options}".split(" --")[1:]:
+        if len(lines[-1]) + len(word) > 88:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} --{word}".lstrip()
+    return lines

@@ -1,0 +1,81 @@
+"""The compiled search for capacities: softmax of the money, Adam on the log of the smooth goal."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float, Int
+
+from fabric._typing import AnyArray
+from fabric.optimize import _descent
+from fabric.optimize._money import Purse, factors, richest
+from fabric.optimize._step_goal import Goal
+
+_LATE = 0.1  # weight of the latest tangent in the average
+
+
+class State(NamedTuple):
+    """Where a search is.
+
+    Attributes:
+        step: Steps taken.
+        z, adam: Logits, and the optimiser.
+        value: The least value of the goal, links shared as well as they can be.
+        x: (groups,), the factors that gave it.
+        bound: The largest bound.
+        offset, slope: A tangent, averaged over the last steps.
+    """
+
+    step: Int[AnyArray, ""]
+    z: Float[AnyArray, " groups"]
+    adam: Any
+    value: Float[AnyArray, ""]
+    x: Float[AnyArray, " groups"]
+    bound: Float[AnyArray, ""]
+    offset: Float[AnyArray, ""]
+    slope: Float[AnyArray, " groups"]
+
+
+def begun(z: jax.Array, rate: float, steps: int) -> State:
+    """Return the state before the first step."""
+    kind = z.dtype
+    with jax.numpy_dtype_promotion("standard"):
+        adam = _descent.adam(rate, steps).init(z)
+    infinite, zero = jnp.asarray(jnp.inf, kind), jnp.zeros((), kind)
+    none = jnp.zeros_like(z)
+    return State(jnp.asarray(0), z, adam, infinite, none, -infinite, zero, none)
+
+
+def advancing(
+    goal: Goal, rate: float, steps: int, turns: int
+) -> Callable[[State, jax.Array, Purse], tuple[State, Float[AnyArray, "turns 2"]]]:
+    """Return the compiled function that takes so many steps; with best value and bound of each."""
+    rule = _descent.adam(rate, steps)
+
+    def turn(state: State, money: jax.Array, purse: Purse) -> tuple[State, jax.Array]:
+        kind = state.z.dtype
+        power = _descent.power(state.step, steps, kind)
+        smooth = lambda z: jnp.log(goal.smooth(factors(z, money, purse), power))
+        gradient = jax.grad(smooth)(state.z)
+        x = factors(state.z, money, purse)
+        value = goal.least(x)
+        better = value < state.value
+        u, g = goal.tangent(x, power)
+        late = jnp.where(state.step == 0, jnp.ones((), kind), jnp.asarray(_LATE, kind))
+        offset = state.offset + late * (u - state.offset)
+        slope = state.slope + late * (g - state.slope)
+        below = lambda u, g: u - (g * richest(g, money, purse)).sum()
+        bound = jnp.maximum(below(u, g), below(offset, slope))
+        z, adam = _descent.moved(rule, gradient, state.adam, state.z)
+        state = State(
+            state.step + 1, z, adam, jnp.minimum(value, state.value),
+            jnp.where(better, x, state.x), jnp.maximum(bound, state.bound), offset, slope,
+        )  # fmt: skip
+        return state, jnp.stack([state.value, state.bound])
+
+    def advance(state: State, money: jax.Array, purse: Purse) -> tuple[State, jax.Array]:
+        one = lambda state, _: turn(state, money, purse)
+        return jax.lax.scan(one, state, None, length=turns)
+
+    return jax.jit(advance)

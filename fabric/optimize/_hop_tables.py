@@ -1,0 +1,59 @@
+"""`hop_tables`: splits over shortest paths as the groups of switches, a hop at a time."""
+
+import numpy as np
+from jaxtyping import Float
+
+from fabric.optimize._path_sets import PathSet
+from fabric.routing import GroupTables, integer_tables
+
+
+def hop_tables(
+    paths: PathSet,
+    splits: Float[np.ndarray, "pairs width"],
+    demand: Float[np.ndarray, " pairs"],
+    entries: int,
+    per_switch: int | None,
+) -> GroupTables:
+    """Return whole weights per switch and destination; what passes a switch is taken together.
+
+    Links that run in parallel share the weight of their trunk by capacity.
+
+    Args:
+        paths: Pairs and their shortest paths.
+        splits: Share of each path.
+        demand: Of each pair, by which shares of several pairs are averaged.
+        entries: Most entries of a group.
+        per_switch: Most entries of a switch, or None.
+    """
+    labels, n_trunks = paths.trunks.network.labels, paths.n_trunks
+    row, column = np.nonzero(paths.hops < n_trunks)
+    # Pairs that send nothing still need groups: their splits count a little.
+    weight = np.maximum(demand, 1e-9 * max(demand.max(initial=0), 1e-300))
+    sent = (splits * weight[:, None]).ravel()[row]
+    trunk, goal = paths.hops[row, column], paths.goal[row // paths.width]
+    n_nodes = labels.n_nodes
+    key, place = np.unique(goal.astype(np.int64) * n_trunks + trunk, return_inverse=True)
+    flow = np.bincount(place, sent, len(key))
+
+    live = np.flatnonzero(paths.trunks.of_link >= 0)
+    links = live[np.argsort(paths.trunks.of_link[live], kind="stable")]
+    count = np.bincount(paths.trunks.of_link[live], minlength=n_trunks)
+    first = np.cumsum(count) - count
+    each = count[key % n_trunks]
+    at = np.arange(int(each.sum())) - np.repeat(np.cumsum(each) - each, each)
+    link = links[np.repeat(first[key % n_trunks], each) + at]
+    use = np.repeat(flow, each) * paths.trunks.share[link]
+    target = np.repeat(key // n_trunks, each)
+    switch = labels.src[np.repeat(key % n_trunks, each)]
+
+    group_key = target * n_nodes + switch
+    order = np.lexsort((link, group_key))
+    groups, begin, size = np.unique(group_key[order], return_index=True, return_counts=True)
+    weights = np.zeros(len(order), np.int64)
+    for width in np.unique(size):
+        rows = begin[size == width][:, None] + np.arange(width)
+        weights[rows] = integer_tables(use[order][rows], entries)
+    return GroupTables(
+        groups % n_nodes, groups // n_nodes, np.r_[begin, len(order)], link[order], weights,
+        entries, per_switch,
+    )  # fmt: skip

@@ -1,0 +1,106 @@
+"""`Choice`: one layout of a search with its score, ready to use."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fabric.network import Placement
+from fabric.training import Layout
+
+_ZERO = (
+    "",
+    "--use-distributed-optimizer",
+    "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads",
+    "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params",
+)
+_DTYPE = {"bf16": "--bf16", "fp16": "--fp16", "fp8": "--bf16 --fp8-format hybrid", "fp32": ""}
+_ORDER = {"tp-cp-dp-pp": "", "tp-cp-pp-dp": "--use-tp-pp-dp-mapping"}
+_HOUR, _BILLION = 3600.0, 1e9
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A layout, the order of its ranks, and what it is worth on the contended fabric.
+
+    Attributes:
+        layout: How the model is cut; "full" recompute may be of some layers only.
+        rank_order: Which dimension neighbours on the fabric belong to, fastest first.
+        recompute_layers: Layers of a stage that are computed again as a whole.
+        placement: The GPU of every rank of `layout`.
+        step_time: Seconds, with exact rates.
+        margin: Share of the memory that is left on the heaviest stage.
+    """
+
+    layout: Layout
+    rank_order: str
+    recompute_layers: int
+    placement: Placement
+    step_time: float
+    margin: float
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the layout."""
+        return self.layout.gpus
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens per second of the whole job."""
+        return self.layout.tokens / self.step_time
+
+    @property
+    def gpu_hours(self) -> float:
+        """The cost: GPU hours of a billion tokens."""
+        return _BILLION / self.tokens_per_s * self.gpus / _HOUR
+
+    def megatron(self, layers: int) -> str:
+        """Return the options of Megatron-LM for this layout.
+
+        Args:
+            layers: Of the model.
+
+        An order of ranks that Megatron has no option for is set by the placement alone.
+
+        References:
+            NVIDIA/Megatron-LM, megatron/training/arguments.py.
+        """
+        one, chunk = self.layout, layers // (self.layout.pp * self.layout.vpp)
+        again = self.recompute_layers // one.vpp
+        words = [
+            f"--tensor-model-parallel-size {one.tp}",
+            "--sequence-parallel" if one.sp else "",
+            f"--pipeline-model-parallel-size {one.pp}",
+            f"--num-layers-per-virtual-pipeline-stage {chunk}" if one.vpp > 1 else "",
+            f"--context-parallel-size {one.cp}",
+            _ZERO[one.zero],
+            f"--micro-batch-size {one.mb}",
+            f"--global-batch-size {one.gbs}",
+            f"--seq-length {one.seq}",
+            _DTYPE[one.dtype],
+            _ORDER.get(self.rank_order, ""),
+        ]
+        if again:
+            method = "uniform --recompute-num-layers 1" if again == chunk else (
+                f"block --recompute-num-layers {again}"
+            )  # fmt: skip
+            words.append(f"--recompute-granularity full --recompute-method {method}")
+        elif one.recompute == "selective":
+            words.append("--recompute-granularity selective")
+        return " ".join(word for word in words if word)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the choice for JSON, without its placement."""
+        return {
+            "layout": str(self.layout),
+            "rank_order": self.rank_order,
+            "recompute_layers": self.recompute_layers,
+            "gpus": self.gpus,
+            "step_time_s": self.step_time,
+            "tokens_per_s": self.tokens_per_s,
+            "margin": self.margin,
+            "gpu_hours_per_billion_tokens": self.gpu_hours,
+        }
+
+    def __str__(self) -> str:
+        some = self.layout.recompute == "full"
+        layers = f" of {self.recompute_layers} layers a stage" if some else ""
+        return f"{self.layout}{layers}, ranks {self.rank_order}: {self.step_time:.4g} s"

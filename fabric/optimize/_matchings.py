@@ -1,0 +1,133 @@
+"""Circuits shared out over optical switches, as near as can be to how they are set today.
+
+A switch has two sides, and a circuit joins a north port to a south port. With as many ports of a
+block north as south at every switch any circuits within the ports can be set: orient them so that
+every block has half of its ends on each side, and colour the edges of the bipartite graph.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from fabric._errors import raise_faults, some
+
+Patch = Int[np.ndarray, "switches blocks blocks"]
+
+
+def check_switches(switches: int, ports: Int[np.ndarray, " blocks"]) -> None:
+    """Raise unless every block has the same even number of ports at every switch."""
+    bad = np.flatnonzero(ports % (2 * switches))
+    if len(bad):
+        odd = int(ports[bad[0]])
+        fits = [s for s in range(1, int(ports.max()) + 1) if not (ports % (2 * s)).any()]
+        near = sorted(sorted(fits, key=lambda s: abs(s - switches))[:2])
+        use = f"`switches={' or '.join(map(str, near))}`" if near else "an even number of `ports`"
+        fault = (
+            f"`switches={switches}` needs ports in multiples of {2 * switches}, as many north as "
+            f"south at every switch, but {some(bad.tolist(), name='block{}'.format)} have {odd}"
+            f"{' and others' if len(bad) > 1 else ''}. Use {use}."
+        )
+        raise_faults([fault])
+
+
+def patched(
+    circuits: Int[np.ndarray, "blocks blocks"],
+    ports: Int[np.ndarray, " blocks"],
+    switches: int,
+    current: Patch | None = None,
+) -> Patch:
+    """Return the circuits of every switch, north to south, keeping what is set today where it can.
+
+    Args:
+        circuits: Whole, symmetric, within the ports.
+        ports: Multiples of 2 * switches.
+        switches: How many there are.
+        current: As set today. Default: nothing is.
+
+    Cost: A flow for the sides of all circuits, and one per switch, each a linear programme whose
+        vertices are whole. Each keeps as many of the circuits of today as the others before it
+        left to it.
+
+    References:
+        D. Konig, Uber Graphen und ihre Anwendung auf Determinantentheorie und Mengenlehre,
+        Mathematische Annalen 77, 1916. L. Poutievski et al., Jupiter Evolving, SIGCOMM 2022.
+    """
+    n = len(ports)
+    current = np.zeros((switches, n, n), np.int64) if current is None else current
+    left = _sides(circuits, ports // 2, current.sum(0))
+    each = ports // (2 * switches)
+    found = np.zeros_like(current)
+    for switch in range(switches):
+        later = each * (switches - 1 - switch)
+        found[switch] = _one_switch(left, each, later, current[switch])
+        left = left - found[switch]
+    return found
+
+
+def _sides(
+    circuits: Int[np.ndarray, "blocks blocks"],
+    half: Int[np.ndarray, " blocks"],
+    today: Int[np.ndarray, "blocks blocks"],
+) -> Int[np.ndarray, "blocks blocks"]:
+    """Return how many circuits of every pair have their north port at the row."""
+    from scipy.sparse import csr_array
+
+    n = len(half)
+    a, b = np.nonzero(circuits)
+    _, pair = np.unique(np.minimum(a, b) * n + np.maximum(a, b), return_inverse=True)
+    n_pairs = int(pair.max(initial=-1)) + 1
+    most, column = circuits[a, b], np.arange(len(a))
+    kept = np.minimum(today[a, b], most)
+    ones = np.ones(len(a))
+    per_pair = csr_array((ones, (pair, column)), shape=(n_pairs, len(a)))
+    per_north = csr_array((ones, (a, column)), shape=(n, len(a)))
+    total = np.zeros(n_pairs)
+    total[pair] = most
+    low = circuits.sum(1) - half
+    amount = _flow(kept, most, [(per_pair, total, total), (per_north, low, half)])
+    north = np.zeros_like(circuits)
+    north[a, b] = amount
+    return north
+
+
+def _one_switch(
+    left: Int[np.ndarray, "blocks blocks"],
+    each: Int[np.ndarray, " blocks"],
+    later: Int[np.ndarray, " blocks"],
+    today: Int[np.ndarray, "blocks blocks"],
+) -> Int[np.ndarray, "blocks blocks"]:
+    """Return what one switch takes of the circuits left, so that the later ones hold the rest."""
+    from scipy.sparse import csr_array
+
+    n = len(each)
+    a, b = np.nonzero(left)
+    most, column, ones = left[a, b], np.arange(len(a)), np.ones(len(a))
+    rows = csr_array((ones, (a, column)), shape=(n, len(a)))
+    columns = csr_array((ones, (b, column)), shape=(n, len(a)))
+    ends = [(rows, left.sum(1) - later, each), (columns, left.sum(0) - later, each)]
+    taken = np.zeros_like(left)
+    taken[a, b] = _flow(np.minimum(today[a, b], most), most, ends)
+    return taken
+
+
+def _flow(
+    kept: np.ndarray, most: np.ndarray, rows: list[tuple[Any, Any, Any]]
+) -> Int[np.ndarray, " arcs"]:
+    """Return whole amounts up to `most` within the rows, most of them up to `kept`."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import hstack
+
+    if not len(most):
+        return np.zeros(0, np.int64)
+    # What is kept and what is new are parallel arcs; only the first is worth something.
+    goal = np.concatenate([-np.ones(len(most)), np.zeros(len(most))])
+    room: Any = np.concatenate([kept, most - kept])
+    found = milp(
+        goal, bounds=Bounds(0, room),
+        constraints=[LinearConstraint(hstack([part, part]), low, high) for part, low, high in rows],
+    )  # fmt: skip
+    assert found.x is not None, "a patch exists for any circuits within the ports"
+    whole = np.rint(found.x).astype(np.int64)
+    assert abs(found.x - whole).max() < 1e-6, "vertices of a flow are whole"
+    return whole[: len(most)] + whole[len(most) :]

@@ -1,0 +1,201 @@
+"""What the verbs of `fabric optimize` say, and the files that they write."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import fabric as fb
+from fabric import optimize
+
+FABRIC = "leaf_spine:leaves=3,spines=2,hosts_per_leaf=2,capacity=400Gb/s,uplink_capacity=200Gb/s"
+ROUTED = ("optimize", "routing", FABRIC, "--pattern", "all-to-all", "--size", "1GB")
+
+
+@pytest.fixture
+def demand(tmp_path):
+    """Four blocks, of which two pairs talk more than the others, in GB/s."""
+    values = np.array([[0, 40, 10, 10], [40, 0, 10, 10], [10, 10, 0, 40], [10, 10, 40, 0]])
+    file = tmp_path / "demand.csv"
+    np.savetxt(file, values, delimiter=",", fmt="%d")
+    return file
+
+
+def test_routing_tells_the_numbers_of_the_library(fabric):
+    answer = fabric(*ROUTED, "--format", "json").json
+    net = fb.topologies.build(FABRIC)
+    flows = fb.traffic.all_to_all(net.hosts, size=1e9)
+    found = optimize.routing_weights(net, flows)
+    assert answer["objective"] == pytest.approx(found.objective, rel=1e-12)
+    assert answer["certified"]
+    # 8 GB leave every leaf over two links of 25 GB/s; no routing does better than half on each.
+    assert answer["objective"] == pytest.approx(8 / 2 / 25, rel=1e-9)
+    assert (1 - 1e-4) * 0.16 <= answer["bound"] <= 0.16 * (1 + 1e-12)
+
+
+def test_routing_goes_by_rates_where_sizes_are_not_known(fabric):
+    args = [*ROUTED[:-2], "--format", "json"]
+    assert fabric(*args).json["of"] == "rate"
+    assert fabric(*args, "--objective", "time", "--size", "1GB").json["of"] == "time"
+
+
+def test_routing_text_has_the_proof_and_the_gain(fabric):
+    lines = fabric(*ROUTED, "--control").lines
+    assert lines[0].startswith("all-to-all on leaf_spine(")
+    assert "busiest link done in 160.00 ms" in lines[1]
+    assert "against equal splits" in lines[1]
+    assert lines[2].startswith("  bound 159.98 ms, gap 0.0")
+    assert ", certified; " in lines[2]
+    assert "random moves reach" in lines[2]
+
+
+def test_routing_writes_tables_that_add_up(fabric, tmp_path):
+    file, plot = tmp_path / "weights.csv", tmp_path / "run.svg"
+    fabric(*ROUTED, "--tables", file, "--entries", 8, "--plot", plot)
+    rows = list(csv.DictReader(file.read_text().splitlines()))
+    groups: dict[tuple[str, str], int] = {}
+    for row in rows:
+        key = (row["switch"], row["destination"])
+        groups[key] = groups.get(key, 0) + int(row["weight"])
+    assert set(groups) == {(f"leaf{a}", f"leaf{b}") for a in range(3) for b in range(3) if a != b}
+    assert max(groups.values()) <= 8
+    assert plot.read_text().startswith("<?xml")
+
+
+def test_routing_goes_on_from_a_checkpoint(fabric, tmp_path):
+    file = tmp_path / "state"
+    first = fabric(*ROUTED, "--checkpoint", file, "--format", "json").json
+    again = fabric(*ROUTED, "--checkpoint", file, "--format", "json").json
+    assert file.exists()
+    assert again["objective"] == first["objective"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--paths", "longest"], "paths"),
+        (["--objective", "speed"], "'speed'"),
+        (["--tables", "/nowhere/at/all.csv"], "there is no folder"),
+        (["--flows", "x.csv"], "exactly one"),
+    ],
+)
+def test_routing_refuses_what_it_does_not_know(refused, options, said):
+    assert said in refused(*ROUTED, *options)
+
+
+def test_circuits_follow_the_demand(fabric, demand):
+    args = ["optimize", "circuits", demand, "--unit", "GB/s", "--ports", 6, "--rate", "80Gb/s"]
+    answer = fabric(*args, "--steps", 100, "--format", "json").json
+    found = np.array(answer["circuits"])
+    assert (found == found.T).all()
+    assert found.sum(1).max() <= 6
+    # 60 GB/s leave each block, over 6 circuits of 10 GB/s: 1 is the least there can be.
+    assert answer["objective"] == pytest.approx(1.0, rel=1e-6)
+    assert found[0].tolist() == [0, 4, 1, 1]
+
+
+def test_circuits_write_a_patch_list_and_say_what_to_set(fabric, demand, tmp_path):
+    patch = tmp_path / "patch.csv"
+    args = ["optimize", "circuits", demand, "--unit", "GB/s", "--ports", 6, "--rate", "80Gb/s"]
+    lines = fabric(*args, "--steps", 100, "--patch", patch).lines
+    assert lines[0] == "demand.csv: 4 blocks, 6 ports each"
+    assert "12 circuits to set" in lines
+    rows = list(csv.DictReader(patch.read_text().splitlines()))
+    assert sum(int(row["circuits"]) for row in rows) == 12
+
+
+def test_circuits_are_left_where_a_change_does_not_pay(fabric, demand, tmp_path):
+    today = tmp_path / "today.npy"
+    np.save(today, 2.0 * (1 - np.eye(4)))
+    args = ["optimize", "circuits", demand, "--unit", "GB/s", "--ports", 6, "--rate", "80Gb/s"]
+    args += ["--steps", 100, "--current", today, "--reconfiguration", "9s", "--phase", "10s"]
+    answer = fabric(*args, "--format", "json").json
+    assert not answer["reconfigured"]
+    assert answer["rewires"] == 0
+    assert any("left as they are" in line for line in fabric(*args).lines)
+
+
+def test_a_demand_that_is_no_matrix_is_refused(refused, tmp_path):
+    file = tmp_path / "demand.csv"
+    file.write_text("a,b\n1,2\n")
+    args = ["optimize", "circuits", file, "--unit", "GB/s", "--ports", 6, "--rate", "80Gb/s"]
+    assert "needs a row of numbers" in refused(*args)
+    file.write_text("0,1,2\n1,0,2\n")
+    assert "(2, 3)" in refused(*args)
+    file.write_text("0,1\n1,0\n")
+    assert "`--unit`" in refused(*(arg if arg != "GB/s" else "GB" for arg in args))
+
+
+def test_capacity_buys_within_the_budget_and_says_what_is_next(fabric):
+    args = ["optimize", "capacity", "small", "--price", "leaf-spine=3 per Gb/s"]
+    args += ["--price", "nvlink=1 per Gb/s", "--budget", 1e6, "--steps", 20, "--no-control"]
+    answer = fabric(*args, "--format", "json").json
+    assert answer["cost"] == pytest.approx(1e6, rel=1e-6)
+    assert answer["bound"] <= answer["objective"] <= answer["before"]
+    assert answer["next"] in answer["factors"]
+    lines = fabric(*args).lines
+    assert sum("<- buy next" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--price", "nvlink"], "not of the form `TIER=PRICE`"),
+        (["--price", "nvlnk=1 per Gb/s", "--budget", 1], "'nvlnk'"),
+        (["--price", "nvlink=1 per Gb/s"], "needs `budget` or `target`"),
+    ],
+)
+def test_capacity_refuses_what_it_does_not_know(refused, options, said):
+    assert said in refused("optimize", "capacity", "small", *options)
+
+
+SCATTERED = ("small", "--set", "run.placement=spread", "--set",
+             "layout=dp32 zero1 mb1 gbs64 seq4096 recompute=full", "--budget", 60,
+             "--starts", 2)  # fmt: skip
+
+
+@pytest.fixture
+def chatty(tmp_path):
+    """Ranks that talk to the one half a fabric away, in MB."""
+    file = tmp_path / "traffic.csv"
+    np.savetxt(file, 100 * np.roll(np.eye(6), 3, axis=1), delimiter=",", fmt="%d")
+    return file
+
+
+def test_placement_brings_together_what_talks_and_writes_files(fabric, chatty, tmp_path):
+    ranks, hosts = tmp_path / "rankfile", tmp_path / "hostfile"
+    args = ["optimize", "placement", FABRIC, "--traffic", chatty, "--unit", "MB"]
+    args += ["--rank-file", ranks, "--hostfile", hosts]
+    answer = fabric(*args, "--format", "json").json
+    # Three pairs fit into three leaves: 100 MB over a host link of 50 GB/s, and no spine.
+    assert answer["objective"] == pytest.approx(100e6 / 50e9)
+    assert answer["certified"]
+    assert answer["before"] > answer["objective"]
+    assert len(set(answer["endpoints"])) == 6
+    assert ranks.read_text().splitlines()[0].startswith(f"rank 0={answer['endpoints'][0]}")
+    assert len(hosts.read_text().splitlines()) == 6
+    assert "traffic done in 2.00 ms" in fabric(*args).lines[1]
+
+
+def test_placement_of_a_scenario_tells_the_step_before_and_after(fabric):
+    answer = fabric("optimize", "placement", *SCATTERED, "--format", "json").json
+    took = answer["step_time_s"]
+    step = fabric("run", *SCATTERED[:5], "--format", "json").json["step_time_s"]
+    assert took["before"] == pytest.approx(step, rel=1e-12)
+    assert took["after"] <= took["before"] * (1 + 1e-9)
+    assert answer["objective"] <= answer["before"] * (1 + 1e-9)
+    assert answer["bound"] <= answer["objective"] * (1 + 1e-9)
+    assert len(answer["endpoints"]) == 32
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([FABRIC], "`--traffic FILE --unit MB`"),
+        (["small", "--routing", "ecmp"], "`--routing` is for a fabric"),
+        ([FABRIC, "--traffic", "x.csv"], "needs `--unit`"),
+        ([FABRIC, "--traffic", "x.csv", "--unit", "MB", "--set", "run.seed=1"], "for scenarios"),
+    ],
+)
+def test_placement_refuses_what_does_not_go_together(refused, options, said):
+    assert said in refused("optimize", "placement", *options)

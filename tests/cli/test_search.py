@@ -1,0 +1,83 @@
+"""What `fabric search` promises: the best layouts, the proof, and what was left out and why."""
+
+import pytest
+
+SMALL = [
+    "search", "demo", "--set", "fabric.nodes=2", "--set", "layout.pp=1", "--set", "layout.dp=2",
+    "--set", "layout.gbs=16", "--set", "layout.seq=4096", "--set", "model=llama-3.1-8b",
+    "--set", "cases=[]", "--limit", "vpp=1", "--limit", "mb=2", "--limit", "cp=2",
+]  # fmt: skip
+
+
+def test_json_has_the_proof_and_agrees_with_the_run_of_its_best_layout(fabric):
+    answer = fabric(*SMALL, "--top", 3, "--format", "json").json
+    assert answer["schema"] == "fabric.search/1"
+    best = answer["top"][0]
+    assert answer["certified"]
+    assert answer["gap"] == 0
+    assert answer["objective"] == best["step_time_s"] == answer["bound"]
+    assert len(answer["top"]) == 3
+    assert answer["legal"] + sum(answer["pruned"].values()) == answer["candidates"]
+    run = fabric(
+        "run", "demo", "--set", "fabric.nodes=2", "--set", f"layout={best['layout']}",
+        "--set", "model=llama-3.1-8b", "--set", "cases=[]", "--format", "json",
+    ).json  # fmt: skip
+    assert run["step_time_s"] == pytest.approx(best["step_time_s"], rel=1e-11)
+    own = answer["own"]
+    assert own["layout"].startswith("tp8 sp pp1")
+    assert own["step_time_s"] >= best["step_time_s"]
+
+
+def test_the_text_has_the_best_layout_the_gap_the_reasons_and_the_options(fabric):
+    lines = fabric(*SMALL, "--top", 2, "--front", "--why", "tp16 gbs16 seq4096 zero1").lines
+    said = "\n".join(lines)
+    assert "llama-3.1-8b on dgx-h100(nodes=2)" in lines[0]
+    for part in (
+        "gap 0.00%", "--tensor-model-parallel-size", "own layout", "least bound alone",
+        "front of throughput, memory and cost", "left out", "memory",
+        "tp16 gbs16 seq4096 zero1: zero with one rank that shares is the same as zero0",
+    ):  # fmt: skip
+        assert part in said
+
+
+def test_two_numbers_of_gpus_are_compared(fabric):
+    asked = (*SMALL, "--gpus", "8,16", "--format", "json")
+    fast, cheap = fabric(*asked).json, fabric(*asked, "--objective", "cost").json
+    assert fast["top"][0]["gpus"] == 16
+    per_token = "gpu_hours_per_billion_tokens"
+    assert cheap["top"][0][per_token] <= fast["top"][0][per_token]
+
+
+def test_a_checkpoint_is_written_and_taken_up(fabric, tmp_path):
+    asked = (*SMALL, "--checkpoint", tmp_path / "kept", "--format", "json")
+    first, second = fabric(*asked).json, fabric(*asked).json
+    assert (tmp_path / "kept").is_file()
+    for answer in (first, second):
+        del answer["seconds"]
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (("--gpus", "8,x"), 2, "needs whole numbers with commas"),
+        (("--gpus", "64"), 3, "`gpus=64`, but the network has 16"),
+        (("--limit", "tp"), 2, "needs a name and a whole number"),
+        (("--limit", "ep=2"), 2, "`limits={'ep'"),
+        (("--rank-orders", "tp-pp"), 2, "needs orders of tp, cp, dp and pp"),
+        (("--objective", "tme"), 2, "Did you mean 'time'"),
+        (("--why", "tp8 gbs1 seq4096"), 2, "`gbs` 16, but the layout has 1"),
+        (("--checkpoint", "/nowhere/kept"), 2, "needs a folder that exists"),
+    ],
+)
+def test_faults_are_one_message(refused, options, code, said):
+    assert said in refused(*SMALL, *options, code=code)
+
+
+def test_a_model_that_fits_nowhere_is_told_with_the_reasons(refused):
+    said = refused(
+        "search", "demo", "--set", "fabric.nodes=2", "--set", "layout=tp8 dp2 gbs16 seq8192",
+        "--set", "model=llama-3.1-405b", "--set", "cases=[]", code=3,
+    )  # fmt: skip
+    assert "No layout of 'llama-3.1-405b' on 16 GPUs suits and fits" in said
+    assert "memory" in said
