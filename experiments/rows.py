@@ -1,6 +1,6 @@
 """What an experiment answers with: rows of a quoted and a computed number, and a verdict."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -63,7 +63,7 @@ class Result:
     rows: Sequence[Row]
     summary: dict[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
-    tables: dict[str, Sequence[dict[str, Any]]] = field(default_factory=dict)
+    tables: Mapping[str, Sequence[dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def reproduced(self) -> bool:

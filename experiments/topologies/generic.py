@@ -135,10 +135,10 @@ def _deepseek(found: Answers, entry: Entry, smoke: bool) -> None:
     # Each of 8 GPUs of a server has its NIC in a plane of its own.
     planes = sizes("rail_only", servers=2048, rails=8, radix=64)
     three = sizes("fat_tree", k=64)
-    asked = {"p": 16, "a": 32, "h": 16, "groups": 511}
-    far = sizes("dragonfly", **asked)
-    if not smoke:
-        far = topologies.sizes_of(topologies.dragonfly(**asked))
+    if smoke:
+        far = sizes("dragonfly", p=16, a=32, h=16, groups=511)
+    else:
+        far = topologies.sizes_of(topologies.dragonfly(16, 32, 16, groups=511))
     # q = 28 is no prime power, so that there is no such graph: only its counts have a formula.
     q = 28
     routers, degree = 2 * q * q, 3 * q // 2
@@ -149,7 +149,7 @@ def _deepseek(found: Answers, entry: Entry, smoke: bool) -> None:
     }  # fmt: skip
     rows = {
         "FT2": row(two), "MPFT": row(planes) | {"planes": 8}, "FT3": row(three), "SF": fly,
-        "DF": row(far) | {"p": asked["p"], "a": asked["a"], "h": asked["h"], "g": asked["groups"]},
+        "DF": row(far) | {"p": 16, "a": 32, "h": 16, "g": 511},
     }  # fmt: skip
     cost = entry.expected["cost_musd"]
     found.put(COUNTED, FT2=rows["FT2"], MPFT=rows["MPFT"], FT3=rows["FT3"])

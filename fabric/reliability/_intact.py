@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from fabric._errors import ModelError, UnreachableError, UnsolvedError, nearest, some
+from fabric._errors import ModelError, UnreachableError, UnsolvedError, joined, nearest
 from fabric.network import Flows, Network, Routes
 from fabric.reliability._usage import Floats, Ids, Usage, grouped
 from fabric.solvers import Completion, _compiled
@@ -110,7 +110,7 @@ def _check_sizes(size: Float[np.ndarray, " flows"]) -> None:
     if len(bad):
         message = (
             f"`contingency(objective=Completion(size))` needs finite sizes of 0 bytes or more, but "
-            f"got {size[bad[0]]:g} at flow {some(bad.tolist())}."
+            f"got {size[bad[0]]:g} at {joined([str(flow) for flow in bad], 5)}."
         )
         raise ModelError(message)
     if not size.any():

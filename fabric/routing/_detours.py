@@ -91,14 +91,18 @@ def detours(trip: Trip, via: str, intermediates: int | None, seed: int, what: st
     flows = trip.flows
     parts = Parts(trip.network)
     stops = (_groups if via == "group" else _switches)(trip.network, parts)
-    n, each = flows.n_flows, intermediates or len(stops.node)
-    afford(what, _BYTES_PER_ENTRY * n * each, "Give `intermediates` as a small number.")
     src, dst = np.asarray(flows.src, np.int64), np.asarray(flows.dst, np.int64)
     of_flow = parts.between(src, dst)
     trip.check_reached((np.diff(of_flow.indptr) == 0) & ~linked(trip.network, src, dst))
+    if intermediates is None:
+        per_part = np.bincount(stops.key // stops.n_groups, minlength=parts.count)
+        entries = int(per_part[of_flow.indices].sum())
+    else:
+        entries = flows.n_flows * intermediates
+    afford(what, _BYTES_PER_ENTRY * entries, "Give `intermediates` as a small number.")
     flow, stop, count = _chosen(stops, of_flow, src, dst, intermediates, seed)
     _check_choice(trip, count, via)
-    share = 1.0 / (count if intermediates is None else np.full(n, each))[flow]
+    share = 1.0 / (count[flow] if intermediates is None else np.full(len(flow), intermediates))
 
     there, goal = src[flow], stops.node[stop]
     row, pairs = _rows(there, goal, stops.network.n_nodes)

@@ -9,8 +9,8 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 PAGES = (
-    "collectives.md", "derivatives.md", "failures.md", "optimizing.md", "scenario.md", "smooth-and-sharded.md", "symmetry.md",
-    "topologies.md",
+    "collectives.md", "derivatives.md", "failures.md", "optimizing.md", "scenario.md",
+    "smooth-and-sharded.md", "symmetry.md", "topologies.md",
 )  # fmt: skip
 
 

@@ -43,9 +43,11 @@ def scored(net, flows, routing):
     return lost, np.inf, 0.0
 
 
-def agrees(net, flows, routing=fb.routing.spray, kinds=KINDS, factor=0.0, step=1, **options):
+def agrees(
+    net, flows, routing=fb.routing.spray, kinds=KINDS, factor=0.0, step=1, check=0, **options
+):
     """Compare every component, or one in some, with a solve of its own; return the report."""
-    report = contingency(net, flows, routing, kind=kinds, factor=factor, **options)
+    report = contingency(net, flows, routing, kind=kinds, factor=factor, check=check, **options)
     for kind in kinds:
         parts = components(net, kind)
         rows = {int(m): row for row in report if row.kind == kind for m in row.members}
@@ -70,12 +72,12 @@ def with_faults(net, tier):
 
 @pytest.mark.parametrize("broken", [False, True], ids=["whole", "with-faults"])
 def test_a_fabric_of_64_gpus_has_the_scores_of_brute_force(broken):
-    """Every third component, which is some of every class."""
+    """Every seventh component, which is some of every class."""
     net = in_front(fb.topologies.rail_optimized(servers=8, radix=16))
     if broken:
         net = with_faults(net, "leaf-spine")
     flows = fb.Flows(net.hosts, np.roll(net.hosts, -9))
-    report = agrees(net, flows, kinds=["leaf-spine", "nic", "switch"], step=3)
+    report = agrees(net, flows, kinds=["leaf-spine", "nic", "switch"], step=7)
     assert report.n_classes < report.n_components / (1.5 if broken else 8)
 
 
@@ -86,7 +88,7 @@ def rails():
 
 def test_every_part_of_a_server_has_the_scores_of_brute_force(rails):
     flows = fb.Flows(rails.hosts, np.roll(rails.hosts, -3))
-    agrees(rails, flows, kinds=["link", "gpu"], step=3)
+    agrees(rails, flows, kinds=["link", "gpu"], step=8)
 
 
 @pytest.mark.parametrize("broken", [False, True], ids=["whole", "with-faults"])
@@ -94,15 +96,15 @@ def test_an_oversubscribed_fabric_with_many_flows_has_the_scores_of_brute_force(
     net = in_front(fb.topologies.leaf_spine(leaves=4, spines=2, hosts_per_leaf=8))
     if broken:
         net = with_faults(net, "leaf-spine")
-    shifts = (1, 8, 9, 16)
+    shifts = (1, 8, 9)
     flows = fb.Flows(
-        np.tile(net.hosts, 4), np.concatenate([np.roll(net.hosts, -shift) for shift in shifts])
+        np.tile(net.hosts, 3), np.concatenate([np.roll(net.hosts, -shift) for shift in shifts])
     )
-    agrees(net, flows, kinds=["leaf-spine", "nic", "switch"])
+    agrees(net, flows, kinds=["leaf-spine", "nic", "switch"], step=5)
 
 
 def test_weights_caps_and_queue_pairs_have_the_scores_of_brute_force():
-    net = fb.topologies.leaf_spine(leaves=4, spines=3, hosts_per_leaf=4, cables_per_pair=2)
+    net = fb.topologies.leaf_spine(leaves=4, spines=3, hosts_per_leaf=2, cables_per_pair=2)
     n, rng = len(net.hosts), np.random.default_rng(0)
     flows = fb.Flows(
         np.tile(net.hosts, 3),
@@ -111,22 +113,22 @@ def test_weights_caps_and_queue_pairs_have_the_scores_of_brute_force():
         cap=rng.choice([10e9, np.inf], 3 * n),
     )
 
-    agrees(net, flows, functools.partial(fb.routing.spray, queue_pairs=2))
+    agrees(net, flows, functools.partial(fb.routing.spray, queue_pairs=2), step=3)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_flows_on_a_tapered_clos_have_the_scores_of_brute_force(seed):
     net = fb.topologies.leaf_spine(leaves=4, spines=2, hosts_per_leaf=6, capacity="100Gb/s")
     rng = np.random.default_rng(seed)
     src = rng.choice(net.hosts, 40)
     dst = rng.choice(net.hosts, 40)
     flows = fb.Flows(src[src != dst], dst[src != dst])
-    agrees(net, flows)
+    agrees(net, flows, step=3)
 
 
 def test_degraded_components_have_the_scores_of_brute_force(rails):
     flows = fb.Flows(rails.hosts, np.roll(rails.hosts, -9))
-    agrees(rails, flows, kinds=["nic", "switch", "pcie"], factor=0.25)
+    agrees(rails, flows, kinds=["nic", "switch", "pcie"], factor=0.25, step=8)
 
 
 def test_a_rule_that_is_solved_from_scratch_has_the_scores_of_brute_force():
@@ -142,7 +144,7 @@ def test_a_rule_that_is_solved_from_scratch_has_the_scores_of_brute_force():
 def test_all_components_of_a_rule_that_hashes_are_solved_on_demand():
     net = fb.topologies.fat_tree(4)
     flows = fb.traffic.permutation(net.hosts, seed=0)
-    agrees(net, flows, fb.routing.ecmp, sample="all")
+    agrees(net, flows, fb.routing.ecmp, sample="all", step=3)
 
 
 @pytest.mark.parametrize(
@@ -150,12 +152,12 @@ def test_all_components_of_a_rule_that_hashes_are_solved_on_demand():
 )
 def test_failures_with_detours_have_the_scores_of_brute_force(spec):
     net = fb.topologies.build(spec)
-    agrees(net, fb.Flows(net.hosts, np.roll(net.hosts, -2)), kinds=["link"])
+    agrees(net, fb.Flows(net.hosts, np.roll(net.hosts, -2)), kinds=["link"], step=3)
 
 
 def test_a_class_whose_members_differ_is_solved_member_by_member():
     """A rule that drains a spine after a failure may do so with one spine alone."""
-    net = fb.topologies.leaf_spine(leaves=4, spines=3, hosts_per_leaf=2)
+    net = fb.topologies.leaf_spine(leaves=4, spines=2, hosts_per_leaf=2)
     flows = fb.Flows(net.hosts, np.roll(net.hosts, -2))
     spine = net.labels.node("spine0")
 
@@ -165,7 +167,7 @@ def test_a_class_whose_members_differ_is_solved_member_by_member():
 
     report = agrees(net, flows, routing, kinds=["leaf-spine"], check=8)
     assert any("did not hold together" in note for note in report.notes)
-    assert sorted(row.count for row in report) == [4, 8]
+    assert sorted(row.count for row in report) == [4, 4]
 
 
 def test_rings_of_switches_with_detours_have_the_scores_of_brute_force():

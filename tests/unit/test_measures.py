@@ -9,6 +9,7 @@ import pytest
 
 import fabric as fb
 from fabric import hardware
+from fabric._errors import UnreachableError
 from fabric.network import Blueprint
 from fabric.topologies import (
     all_to_all_rate,
@@ -220,6 +221,25 @@ def test_a_gpu_reaches_the_fabric_over_its_own_nic_only():
         all_to_all_rate(net)
     with pytest.raises(fb.InfeasibleError):
         fb.routing.spray(net, fb.Flows(*np.array(pairs[1:2]).T))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gpus_reach_each_other_exactly_where_routing_finds_a_way(seed):
+    net = served("dgx-a100", leaf_spine(2, 2, 8, capacity="200Gb/s"))
+    rng = np.random.default_rng(seed)
+    net = net.without(links=rng.choice(net.n_links, net.n_links // 6, replace=False))
+    pairs = np.array([(a, b) for a in net.hosts[:2] for b in net.hosts if a != b])
+
+    def lost(src, dst):
+        try:
+            fb.routing.spray(net, fb.Flows(src, dst))
+        except UnreachableError as error:
+            return list(error.flows)
+        return []
+
+    found = np.flatnonzero(path_counts(net, pairs).links < 0)
+    assert 0 < len(found) < len(pairs)
+    assert found.tolist() == lost(*pairs.T)
 
 
 def test_the_way_of_a_gpu_that_shares_a_pcie_switch_is_over_its_nic():
