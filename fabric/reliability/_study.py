@@ -86,6 +86,8 @@ class Study:
         What flows meet on a detour, or where cables join switches of one tier, is not always what
         their colours have seen.
         """
+        if not groups:
+            return ()
         if self._all_if_quick(groups):
             return ("Every member of every class was solved.",)
         checked = (f"{n_drawn:,} more of their members were solved as a check.",)
