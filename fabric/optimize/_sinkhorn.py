@@ -38,8 +38,10 @@ class Relaxation(NamedTuple):
     use: Float[Array, "pairs links"]
 
 
-def relaxation(ways: Ways, slots: Slots, traffic: Traffic) -> Relaxation:
+def relaxation(ways: Ways, slots: Slots, traffic: Traffic) -> Relaxation | None:
     """Return the relaxation of a traffic; ends within units count by how much they send.
+
+    Phases that never leave a unit do not count; None where no other is.
 
     Links with the same uses count once. Where there are very many, those that all pairs together
     use least are left out.
@@ -48,6 +50,10 @@ def relaxation(ways: Ways, slots: Slots, traffic: Traffic) -> Relaxation:
 
     n, m, g = slots.n_slots, slots.n_units, slots.group
     demand = traffic.between(g, m)
+    # A norm has no slope at 0.
+    demand = demand[demand.any(axis=(1, 2))]
+    if not len(demand):
+        return None
     outside = traffic.src // g != traffic.dst // g
     ends = (traffic.src[outside] % g) * g + traffic.dst[outside] % g
     mix = np.bincount(ends, traffic.size[outside], g * g)

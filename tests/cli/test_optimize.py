@@ -188,6 +188,12 @@ def test_placement_of_a_scenario_tells_the_step_before_and_after(fabric):
     assert len(answer["endpoints"]) == 32
 
 
+def test_placement_bears_a_phase_that_never_leaves_its_server(fabric):
+    spread = ("small", "--set", "run.placement=spread", "--budget", 60, "--starts", 2)
+    answer = fabric("optimize", "placement", *spread, "--format", "json").json
+    assert 0 < answer["bound"] <= answer["objective"] <= answer["before"] * (1 + 1e-9)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
