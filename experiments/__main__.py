@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import json
+import operator
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -37,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     if options.format == "json":
-        print(json.dumps(as_dict(options.name, result), indent=2))
+        answer = as_dict(options.name, result)
+        # NumPy's numbers as plain ones.
+        print(json.dumps(answer, indent=2, default=operator.methodcaller("item")))
     else:
         print("\n".join(as_text(options.name, result)))
     return 0 if result.reproduced else 1

@@ -51,7 +51,9 @@ def _swapped(smoke: bool) -> Iterator[Row]:
     unit = f"of {spaces} spaces within 1 %, median of {seeds} seeds"
     beside = "random + swaps with as many scores"
     first = "gradient-ranked swaps at 10 % of the scores"
-    yield at_least(first, 0.8 * spaces, found.ranked, unit, TARGET)
+    # A few spaces tell that it runs, and no share of them.
+    share = 0.5 if smoke else 0.8
+    yield at_least(first, share * spaces, found.ranked, unit, TARGET)
     yield at_least(f"{first}, beside the control", found.control, found.ranked, unit, beside)
     lost = found.weighted < found.control
     note = "a gradient counted as seven scores: of a closed form it costs more than it saves"
