@@ -54,7 +54,7 @@ CASES = {
     "fb.Network([1.0], routing_cost=np.ma.array([1]))": "`Network(routing_cost)` needs whole",
     "fb.Network([1.0], routing_cost=np.array([True]))": "`Network(routing_cost)` needs whole",
     "net.without(links=[0.5])": "`without(links=...)` needs whole numbers",
-    "net.without(links='ab')": "`without(links=...)` needs whole numbers",
+    "net.without(links='ab')": "`without(links=...)`: 'ab' is no link",
     "net.without(nodes=[1.5])": "`without(nodes=...)` needs whole numbers",
     "fb.traffic.incast(net.hosts, to=2.5)": "`to` needs a whole number",
     "fb.traffic.incast(net.hosts, senders=1.5)": "`senders` needs a whole number",
