@@ -23,7 +23,7 @@ from fabric.cli._optimized import (
 )
 from fabric.cli._output import FORMATS, Format, Output, check_output, known
 from fabric.cli._run_text import rise, seconds
-from fabric.cli._subject import Fabric, load as load_fabric
+from fabric.cli._subject import Fabric, FlowsFile, MatrixFile, Pattern, load as load_fabric
 from fabric.cli._units import counted
 from fabric.network import Flows
 
@@ -39,16 +39,9 @@ optimize.command("capacity")(capacity)
 @optimize.command("routing")
 def routing(
     fabric: Fabric,
-    pattern: Annotated[
-        str | None,
-        typer.Option("--pattern", help="all-to-all, permutation, incast or ring.", metavar="NAME"),
-    ] = None,
-    flows: Annotated[
-        Path | None, typer.Option("--flows", help="CSV file with a row per flow.")
-    ] = None,
-    matrix: Annotated[
-        Path | None, typer.Option("--matrix", help="CSV or NPY file: host to host.")
-    ] = None,
+    pattern: Pattern = None,
+    flows: FlowsFile = None,
+    matrix: MatrixFile = None,
     hosts: Annotated[
         str | None, typer.Option("--hosts", help="Only endpoints whose name matches.")
     ] = None,

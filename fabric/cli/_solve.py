@@ -17,8 +17,11 @@ from fabric.cli._subject import (
     Attribute,
     Capacity,
     Fabric,
+    FlowsFile,
     HostPattern,
     LatencyUnit,
+    MatrixFile,
+    Pattern,
     Unit,
     load,
 )
@@ -32,16 +35,9 @@ _TELL_FROM = 1.0
 
 def solve(
     fabric: Fabric,
-    pattern: Annotated[
-        str | None,
-        typer.Option("--pattern", help="all-to-all, permutation, incast or ring.", metavar="NAME"),
-    ] = None,
-    flows: Annotated[
-        Path | None, typer.Option("--flows", help="CSV file with a row per flow.")
-    ] = None,
-    matrix: Annotated[
-        Path | None, typer.Option("--matrix", help="CSV or NPY file: host to host.")
-    ] = None,
+    pattern: Pattern = None,
+    flows: FlowsFile = None,
+    matrix: MatrixFile = None,
     columns: Annotated[
         str | None,
         typer.Option(

@@ -34,6 +34,12 @@ Attribute = Annotated[
 LatencyUnit = Annotated[
     str | None, typer.Option("--latency-unit", help="Unit of bare latencies in a file, such as us.")
 ]
+Pattern = Annotated[
+    str | None,
+    typer.Option("--pattern", help="all-to-all, permutation, incast or ring.", metavar="NAME"),
+]
+FlowsFile = Annotated[Path | None, typer.Option("--flows", help="CSV file with a row per flow.")]
+MatrixFile = Annotated[Path | None, typer.Option("--matrix", help="CSV or NPY file: host to host.")]
 HostPattern = Annotated[
     str | None,
     typer.Option(

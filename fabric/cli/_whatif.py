@@ -10,7 +10,7 @@ from fabric.cli import _answer, _demand
 from fabric.cli._optimized import scenario_of
 from fabric.cli._output import FORMATS, Format, Output, check_output, emit, known, table
 from fabric.cli._run_text import seconds
-from fabric.cli._subject import load as load_fabric
+from fabric.cli._subject import FlowsFile, MatrixFile, Pattern, load as load_fabric
 from fabric.cli._units import bits, counted, cut
 
 _MOST_ROWS = 24
@@ -46,16 +46,9 @@ def whatif(
             "--set", metavar="A.B=VALUE", help="Replace a value of the scenario, in YAML; again."
         ),
     ] = None,
-    pattern: Annotated[
-        str | None,
-        typer.Option("--pattern", help="all-to-all, permutation, incast or ring.", metavar="NAME"),
-    ] = None,
-    flows: Annotated[
-        Path | None, typer.Option("--flows", help="CSV file with a row per flow.")
-    ] = None,
-    matrix: Annotated[
-        Path | None, typer.Option("--matrix", help="CSV or NPY file: host to host.")
-    ] = None,
+    pattern: Pattern = None,
+    flows: FlowsFile = None,
+    matrix: MatrixFile = None,
     routing: Annotated[
         str | None, typer.Option("--routing", metavar="NAME[:KEY=VALUE,...]", help="As of `solve`.")
     ] = None,

@@ -161,10 +161,10 @@ def heap_distances(in_ptr, in_from, in_cost, n_targets, seed_target, seed_node, 
             v = seed_node[k]
             if far[v] < 0 or seed_cost[k] < far[v]:
                 far[v] = seed_cost[k]
-                size = _push(heap, size, (far[v] << 31) | v)
+                size = push(heap, size, (far[v] << 31) | v)
         while size:
             top = heap[0]
-            size = _pop(heap, size)
+            size = pop(heap, size)
             v = top & 0x7FFFFFFF
             if top >> 31 != far[v]:
                 continue
@@ -174,14 +174,15 @@ def heap_distances(in_ptr, in_from, in_cost, n_targets, seed_target, seed_node, 
                     return True
                 if far[w] < 0 or reach < far[w]:
                     far[w] = reach
-                    size = _push(heap, size, (reach << 31) | w)
+                    size = push(heap, size, (reach << 31) | w)
         dist[t, :n] = far
         dist[t, n] = 0
     return False
 
 
 @njit(cache=True, nogil=True)
-def _push(heap, size, key):
+def push(heap, size, key):
+    """Put a key into a heap of `size` keys, least first, and return its new size."""
     at = size
     while at and heap[(at - 1) >> 1] > key:
         heap[at] = heap[(at - 1) >> 1]
@@ -191,7 +192,8 @@ def _push(heap, size, key):
 
 
 @njit(cache=True, nogil=True)
-def _pop(heap, size):
+def pop(heap, size):
+    """Take the least key out of a heap of `size` keys, and return its new size."""
     size -= 1
     key, at = heap[size], 0
     while 2 * at + 1 < size:

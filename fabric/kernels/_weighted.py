@@ -11,7 +11,7 @@ lies between goes by the shared distributions of spray.
 import numpy as np
 from numba import njit
 
-from fabric.kernels._paths import COUNT, START, UNTIL, find_usable, mix, usable_first
+from fabric.kernels._paths import COUNT, START, UNTIL, find_usable, mix, pop, push, usable_first
 from fabric.kernels._spray import (
     STUCK_AT,
     STUCK_TO,
@@ -115,7 +115,7 @@ def _walk_one(g, u, d, book, groups, at, first, last, dist, chunk, uses, used):
         )  # fmt: skip
     while size > 0 and used >= 0:
         v = heap[0] & _FAR
-        size = _drop_first(heap, size)
+        size = pop(heap, size)
         x = pool[v]
         pool[v] = 0.0
         if v == goal:
@@ -215,30 +215,8 @@ def _group_bundle(book, groups, v, nodes, n):
 def _add(pool, heap, size, line, v, x):
     """Add x to what stands at node v, farthest nodes first in the heap."""
     if pool[v] == 0.0:
-        key = ((_FAR - np.int64(line[v])) << 31) | v
-        at = size
-        while at and heap[(at - 1) >> 1] > key:
-            heap[at] = heap[(at - 1) >> 1]
-            at = (at - 1) >> 1
-        heap[at] = key
-        size += 1
+        size = push(heap, size, ((_FAR - np.int64(line[v])) << 31) | v)
     pool[v] += x
-    return size
-
-
-@njit(cache=True, nogil=True)
-def _drop_first(heap, size):
-    size -= 1
-    key, at = heap[size], 0
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= key:
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = key
     return size
 
 
