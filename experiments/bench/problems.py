@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 import fabric as fb
-from experiments.bench import fabrics, failures, references
+from experiments.bench import fabrics, failures, optimizers, references
 from experiments.bench.instances import instance
 from experiments.bench.registry import Cell
 from experiments.bench.symmetric import Rails
@@ -57,6 +57,8 @@ def work_of(cell: Cell) -> Work:
         return fabrics.building(cell)
     if cell.problem == "superpod":
         return _stepping(int(cell.size.removeprefix("n")), cell.phase)
+    if cell.phase in optimizers.PHASES:
+        return optimizers.optimising(cell)
     if cell.phase == "build":
         return Work(lambda: None, lambda _: timed(lambda: _fat_tree(cell)), net_facts)
     phase, _, rule = cell.phase.partition("-")

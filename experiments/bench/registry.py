@@ -156,6 +156,14 @@ def _fabrics() -> Iterator[Spec]:
     yield Spec("fat-tree-20-failed", "route-adaptive", "k8", {"k64": None})
 
 
+def _optimisers() -> Iterator[Spec]:
+    """Whole searches, control and proof included: b blocks, n servers of 8 GPUs, k ports."""
+    yield Spec("mesh", "splits", "b8", {"b16": None, "b32": None, "b64": 15.0})
+    yield Spec("blocks", "circuits", "b4", {"b16": None, "b32": None, "b64": 60.0})
+    yield Spec("gpt-3", "layout", "n8", {"n32": None, "n128": None, "n512": 600.0})
+    yield Spec("fat-tree", "what-ifs", "k4", {"k16": None, "k32": None})
+
+
 SPECS = (
     Spec("import", "import", "fabric", {"fabric": 0.3}),
     Spec("file", "read", "demo", {"demo": None}),
@@ -164,6 +172,7 @@ SPECS = (
     *_random_pairs(),
     *_steps(),
     *_fabrics(),
+    *_optimisers(),
 )
 
 

@@ -13,7 +13,7 @@ from experiments.optimizers.limits import at_least, at_most
 from experiments.rows import Row
 from fabric import optimize
 from fabric.network import Network
-from fabric.optimize._differentiable import Case, prepared
+from fabric.optimize._design_case import Case, prepared
 from fabric.optimize._jobs import JobStep
 from fabric.optimize._money import Purse, factors, logits
 from fabric.optimize._step_goal import Goal
@@ -74,7 +74,8 @@ def grid(parts: int, groups: int) -> np.ndarray:
 
 def _fastest(case: Case, factors: np.ndarray) -> float:
     """Return the seconds of the fastest layout over some capacities."""
-    score = jax.jit(lambda x: jax.lax.map(case.design.fastest, x, batch_size=_BATCH).min())
+    fastest = case.design.fastest()
+    score = jax.jit(lambda x: jax.lax.map(fastest, x, batch_size=_BATCH).min())
     return float(score(jnp.asarray(factors)))
 
 
@@ -120,7 +121,7 @@ def _several(smoke: bool) -> Iterator[Row]:
     purse = Purse(*(jnp.asarray(a) for a in (
         priced.cost, np.zeros(priced.n_groups), np.full(priced.n_groups, 1e9)
     )))  # fmt: skip
-    score = jax.jit(lambda z: goal.least(factors(z, budget, purse)))
+    score = jax.jit(lambda z: goal.shared(factors(z, budget, purse)))
     start = np.asarray(logits(jnp.ones(priced.n_groups), purse))
     begun = time.perf_counter()
     simplex = minimize(

@@ -1,6 +1,7 @@
 """How near do the optimisers come to a proved optimum, and what do gradients add to random moves?
 
-A module per optimiser: routing weights, circuits, placement, layout, and what only gradients reach.
+A module per optimiser: routing weights, circuits, placement, layout, what only gradients reach, and
+what-ifs.
 """
 
 import importlib
@@ -10,7 +11,7 @@ from typing import Any
 
 from experiments.rows import Result, Row
 
-PARTS = ("routing", "circuits", "placement", "layout", "differentiable")
+PARTS = ("routing", "circuits", "placement", "layout", "differentiable", "whatif")
 
 
 def run(smoke: bool = False) -> Result:

@@ -1,12 +1,15 @@
 """The `fabric` command: its verbs, and how what goes wrong becomes one message and a code."""
 
+import itertools
 import re
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fabric._errors import FabricError, printable
+from fabric._errors import FabricError, path_in_quotes, printable
 from fabric.cli._coll import coll
 from fabric.cli._compare_runs import compare
 from fabric.cli._doctor import doctor, no_device
@@ -78,8 +81,8 @@ def main(args: Sequence[str] | None = None) -> int:
         args: Without the name of the program. Default: those of this process.
 
     Returns:
-        0: answered. 2: wrong input. 3: cannot be served. 4: unsolved, or a check failed. 141: who
-        reads the answer stopped early.
+        0: answered. 2: wrong input. 3: cannot be served. 4: unsolved, or a check failed. 130:
+        interrupted. 141: who reads the answer stopped early.
     """
     try:
         return _run(args)
@@ -102,15 +105,15 @@ def _run(args: Sequence[str] | None) -> int:
 
     # Rates are compared to 1e-9; only the command line may set this for the whole process.
     jax.config.update("jax_enable_x64", True)
+    given = sys.argv[1:] if args is None else list(args)
     try:
-        given = None if args is None else list(args)
         code = app(args=given, prog_name="fabric", standalone_mode=False)
     except FabricError as error:
         return _say(str(error), error.exit_code)
     except NotImplementedError as error:
         return _say(str(error), FabricError.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return _say(_STOPPED, INTERRUPTED)
+        return _stopped(given)
     except MemoryError:
         return _say("not enough memory. Narrow the endpoints with `--hosts`.", 3)
     except BrokenPipeError:
@@ -122,13 +125,13 @@ def _run(args: Sequence[str] | None) -> int:
         if hasattr(error, "format_message"):
             return _usage(error)
         if _was_interrupted(error):
-            return _say(_STOPPED, INTERRUPTED)
+            return _stopped(given)
         if fault := no_device():
             return _say(". ".join(fault), FabricError.exit_code)
         raise
     # Typer turns Ctrl-C into this code without a word.
     if code == INTERRUPTED:
-        return _say(_STOPPED, INTERRUPTED)
+        return _stopped(given)
     return code if isinstance(code, int) else 0
 
 
@@ -137,6 +140,16 @@ def _was_interrupted(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
+
+
+def _stopped(given: Sequence[str]) -> int:
+    """Say after Ctrl-C that there is no answer, and how to go on where a checkpoint is kept."""
+    words = [part for word in given for part in word.split("=", 1)]
+    after = dict(itertools.pairwise(words)).get("--checkpoint")
+    if after is None or not Path(after).is_file():
+        return _say(_STOPPED, INTERRUPTED)
+    kept = f"the same command goes on from the checkpoint {path_in_quotes(after)}."
+    return _say(f"interrupted; {kept}", INTERRUPTED)
 
 
 def _usage(error: Exception) -> int:

@@ -9,21 +9,34 @@ import typer
 from fabric._errors import ModelError
 from fabric._units import format_rate, parse_size
 from fabric.cli import _demand
-from fabric.cli._optimize_fabric import capacity, circuits
+from fabric.cli._optimize_fabric import capacity as best_capacity, circuits
 from fabric.cli._optimize_placement import placement
 from fabric.cli._optimized import (
     Checkpoint,
     Control,
+    Hosts,
     Plot,
     Seed,
     Tolerance,
     finish,
     proof,
+    to_write,
     write_csv,
 )
 from fabric.cli._output import FORMATS, Format, Output, check_output, known
 from fabric.cli._run_text import rise, seconds
-from fabric.cli._subject import Fabric, FlowsFile, MatrixFile, Pattern, load as load_fabric
+from fabric.cli._subject import (
+    Attribute,
+    Capacity,
+    Fabric,
+    FlowsFile,
+    HostPattern,
+    LatencyUnit,
+    MatrixFile,
+    Pattern,
+    Unit,
+    load as load_fabric,
+)
 from fabric.cli._units import counted
 from fabric.network import Flows
 
@@ -33,7 +46,7 @@ optimize = typer.Typer(
 )  # fmt: skip
 optimize.command("placement")(placement)
 optimize.command("circuits")(circuits)
-optimize.command("capacity")(capacity)
+optimize.command("capacity")(best_capacity)
 
 
 @optimize.command("routing")
@@ -42,9 +55,7 @@ def routing(
     pattern: Pattern = None,
     flows: FlowsFile = None,
     matrix: MatrixFile = None,
-    hosts: Annotated[
-        str | None, typer.Option("--hosts", help="Only endpoints whose name matches.")
-    ] = None,
+    hosts: Hosts = None,
     size: Annotated[
         str | None, typer.Option("--size", help="Of every flow of a pattern, such as 1GB.")
     ] = None,
@@ -62,13 +73,20 @@ def routing(
     steps: Annotated[int, typer.Option("--steps", help="At most.", min=1)] = 1000,
     tolerance: Tolerance = 1e-4,
     entries: Annotated[
-        int, typer.Option("--entries", help="Most entries of a group of `--tables`.", min=1)
-    ] = 64,
+        int | None,
+        typer.Option("--entries", help="Most entries of a group of `--tables`; default 64.", min=1),
+    ] = None,
     per_switch: Annotated[
-        int | None, typer.Option("--per-switch", help="Most entries of a switch.", min=1)
+        int | None,
+        typer.Option("--per-switch", help="Most entries of a switch of `--tables`.", min=1),
     ] = None,
     tables: Annotated[
-        Path | None, typer.Option("--tables", help="Write whole weights here, CSV: WCMP groups.")
+        Path | None,
+        typer.Option(
+            "--tables",
+            help="Write whole weights here, CSV: WCMP groups.",
+            callback=to_write("--tables"),
+        ),
     ] = None,
     control: Control = False,
     seed: Seed = 0,
@@ -76,13 +94,23 @@ def routing(
     plot: Plot = None,
     format: Format = "text",
     output: Output = None,
+    capacity: Capacity = None,
+    unit: Unit = None,
+    attribute: Attribute = None,
+    latency_unit: LatencyUnit = None,
+    host_pattern: HostPattern = None,
 ) -> None:
     """Split the traffic of every pair over its paths, as well as can be, and prove it."""
     known("--format", format, FORMATS)
     check_output(output)
-    check_output(tables)
-    check_output(plot)
-    subject = load_fabric(fabric)
+    if tables is None and not (entries is None and per_switch is None):
+        flag = "--entries" if entries is not None else "--per-switch"
+        message = f"`{flag}` is about the tables that `--tables FILE` writes. Add it."
+        raise ModelError(message)
+    subject = load_fabric(
+        fabric, default_capacity=capacity, unit=unit, capacity=attribute,
+        latency_unit=latency_unit, host_pattern=host_pattern,
+    )  # fmt: skip
     rule = _demand.choose(None, subject, seed, None)
     asked = _demand.demand(subject.network, pattern, flows, matrix, None, hosts, rule)
     wanted = asked.flows
@@ -105,7 +133,7 @@ def routing(
         **found.as_dict(),
     }  # fmt: skip
     if tables is not None:
-        made = found.tables(entries, per_switch)
+        made = found.tables(64 if entries is None else entries, per_switch)
         answer["tables"] = made.as_dict()
         write_csv(tables, made.rows())
     finish(answer, found.history, plot, routing_text, format, output)

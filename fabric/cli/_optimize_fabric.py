@@ -17,10 +17,11 @@ from fabric.cli._optimized import (
     finish,
     proof,
     square,
+    to_write,
     write_csv,
 )
 from fabric.cli._output import FORMATS, Format, Output, check_output, known, table
-from fabric.cli._run import load as load_scenario
+from fabric.cli._run import Settings, load as load_scenario
 from fabric.cli._run_text import seconds
 from fabric.cli._units import counted, cut
 
@@ -53,7 +54,10 @@ def circuits(
     steps: Annotated[int, typer.Option("--steps", help="Of descent.")] = 1000,
     tolerance: Tolerance = 1e-3,
     patch: Annotated[
-        Path | None, typer.Option("--patch", help="Write the patch list here, CSV.")
+        Path | None,
+        typer.Option(
+            "--patch", help="Write the patch list here, CSV.", callback=to_write("--patch")
+        ),
     ] = None,
     seed: Seed = 0,
     checkpoint: Checkpoint = None,
@@ -63,8 +67,7 @@ def circuits(
 ) -> None:
     """Set the optical circuits between blocks for a demand, with splits, and prove how good."""
     known("--format", format, FORMATS)
-    for file in (output, patch, plot):
-        check_output(file)
+    check_output(output)
     wanted = square(demand) * parse_rate(f"1{unit}", "--unit")
     from fabric.optimize._circuits import circuits as best_circuits
 
@@ -131,12 +134,8 @@ def capacity(
     least: Annotated[
         float, typer.Option("--least", help="Smallest factor of a tier; 1: what is there stays.")
     ] = 0.0,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="A.B=VALUE", help="Replace a value of the scenario, in YAML; again."
-        ),
-    ] = None,
+    most: Annotated[float, typer.Option("--most", help="Largest factor of a tier.")] = 1e9,
+    settings: Settings = None,
     steps: Annotated[int, typer.Option("--steps", help="At most.", min=1)] = 500,
     tolerance: Tolerance = 1e-3,
     control: Control = True,
@@ -149,7 +148,6 @@ def capacity(
     """Find how fast to make each tier for the money, or how little money a step time takes."""
     known("--format", format, FORMATS)
     check_output(output)
-    check_output(plot)
     prices = _prices(price)
     loaded = load_scenario(scenario, settings, None)
     built = loaded.build()
@@ -160,8 +158,8 @@ def capacity(
         profile=built.profile, gpu=built.gpu, seed=built.seed, name=loaded.name,
     )  # fmt: skip
     found = optimizers.capacities(
-        built.network, job, prices, budget=budget, target=target, least=least, steps=steps,
-        tolerance=tolerance, control=control, seed=seed, checkpoint=checkpoint,
+        built.network, job, prices, budget=budget, target=target, least=least, most=most,
+        steps=steps, tolerance=tolerance, control=control, seed=seed, checkpoint=checkpoint,
     )  # fmt: skip
     answer = {
         **found.as_dict(), "fabric": built.network.labels.source, "scenario": loaded.name,
@@ -177,14 +175,17 @@ def _prices(said: list[str]) -> dict[str, str]:
         if not equals or not amount:
             message = f"`--price {words}` is not of the form `TIER=PRICE`: 'nic-leaf=3 per Gb/s'."
             raise ModelError(message)
+        if tier.strip() in prices:
+            message = f"`--price` names '{tier.strip()}' twice. Give one price for each tier."
+            raise ModelError(message)
         prices[tier.strip()] = amount.strip()
     return prices
 
 
 def capacity_text(answer: dict[str, Any]) -> list[str]:
     """Return the lines of an answer about capacities."""
-    money = lambda value: "not to be had" if value is None else f"{value:,.6g}"
-    said = money if answer["by"] == "target" else seconds
+    money = lambda value: f"{value:,.6g}"
+    said, unit = (money, " of the target") if answer["by"] == "target" else (seconds, " s")
     steps = ", ".join(seconds(took) for took in answer["step_times"].values())
     alike = answer["before"]
     lines = [
@@ -198,6 +199,6 @@ def capacity_text(answer: dict[str, Any]) -> list[str]:
         mark = "  <- buy next" if name == answer["next"] else ""
         cells.append([
             cut(name, 32), f"{factor:.4g}", format_rate(answer["capacities"][name]),
-            f"{answer['spent'][name]:,.6g}", f"{answer['worth'][name]:.3g} s{mark}",
+            f"{answer['spent'][name]:,.6g}", f"{answer['worth'][name]:.3g}{unit}{mark}",
         ])  # fmt: skip
     return lines + table(cells, right=[1, 2, 3])

@@ -1,5 +1,6 @@
 """`fabric optimize placement`: which rank of a job runs on which GPU, and files that say so."""
 
+import functools
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,8 +20,10 @@ from fabric.cli._optimized import (
     proof,
     scenario_of,
     square,
+    to_write,
 )
 from fabric.cli._output import FORMATS, Format, Output, check_output, known, write
+from fabric.cli._run import Settings
 from fabric.cli._run_text import rise, seconds
 from fabric.cli._subject import load as load_fabric
 from fabric.cli._units import counted
@@ -46,12 +49,7 @@ def placement(
     unit: Annotated[
         str | None, typer.Option("--unit", help="Of the numbers in the file, such as MB.")
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="A.B=VALUE", help="Replace a value of the scenario, in YAML; again."
-        ),
-    ] = None,
+    settings: Settings = None,
     routing: Annotated[
         str | None, typer.Option("--routing", help="Of a fabric; default spray.")
     ] = None,
@@ -59,14 +57,43 @@ def placement(
         str | None,
         typer.Option("--move", metavar="server|rank", help="Default: servers if ranks fill them."),
     ] = None,
+    objective: Annotated[
+        str,
+        typer.Option(
+            "--objective",
+            metavar="slowest|completion",
+            help="Rates as all begin, or rising as flows end.",
+        ),
+    ] = "slowest",
     starts: Annotated[int, typer.Option("--starts", help="How many starts.", min=1)] = 32,
     budget: Annotated[int, typer.Option("--budget", help="Placements to score.", min=1)] = 10_000,
     tolerance: Tolerance = 1e-3,
     rank_file: Annotated[
-        Path | None, typer.Option("--rank-file", help="Write a rank file of Open MPI here.")
+        Path | None,
+        typer.Option(
+            "--rank-file",
+            help="Write a rank file of Open MPI here.",
+            callback=to_write("--rank-file"),
+        ),
     ] = None,
+    cores: Annotated[
+        int, typer.Option("--cores", help="Of a server for each GPU, in the rank file.", min=1)
+    ] = 1,
     hostfile: Annotated[
-        Path | None, typer.Option("--hostfile", help="Write the file of SLURM_HOSTFILE here.")
+        Path | None,
+        typer.Option(
+            "--hostfile",
+            help="Write the file of SLURM_HOSTFILE here.",
+            callback=to_write("--hostfile"),
+        ),
+    ] = None,
+    gpu_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--gpu-file",
+            help="Write the GPU of every rank here, by line.",
+            callback=to_write("--gpu-file"),
+        ),
     ] = None,
     control: Control = True,
     seed: Seed = 0,
@@ -81,13 +108,12 @@ def placement(
     then the step itself is worked out again with the placement that was found.
     """
     known("--format", format, FORMATS)
-    for file in (output, rank_file, hostfile, plot):
-        check_output(file)
+    check_output(output)
     from fabric import optimize
 
     how: dict[str, Any] = {
-        "unit": move, "starts": starts, "budget": budget, "tolerance": tolerance, "seed": seed,
-        "control": control, "checkpoint": checkpoint,
+        "unit": move, "objective": objective, "starts": starts, "budget": budget,
+        "tolerance": tolerance, "seed": seed, "control": control, "checkpoint": checkpoint,
     }  # fmt: skip
     if traffic is not None:
         if settings or unit is None:
@@ -118,13 +144,15 @@ def placement(
             "fabric": built.network.labels.source, "of": loaded.name,
             "step_time_s": {"before": now.step_time, "after": then.step_time},
         }  # fmt: skip
-    if rank_file is not None:
-        write(rank_file, lambda target: save(target, found.rank_file()))
-    if hostfile is not None:
-        write(hostfile, lambda target: save(target, found.slurm_hostfile()))
+    for file, content in (
+        (rank_file, found.rank_file(cores)), (hostfile, found.slurm_hostfile()),
+        (gpu_file, found.gpu_file()),
+    ):  # fmt: skip
+        if file is not None:
+            write(file, functools.partial(save, text=content))
     answer = {
         "schema": "fabric.optimize.placement/1", **said, **found.as_dict(),
-        "slurm_options": found.slurm_options,
+        "slurm_options": found.slurm_options, "slurm_nodes": found.slurm_nodes,
     }  # fmt: skip
     finish(answer, found.history, plot, text, format, output)
 
@@ -156,11 +184,15 @@ def exchanges(report: StepReport, gpu_of: Int[np.ndarray, " ranks"]) -> list[Flo
 def text(answer: dict[str, Any]) -> list[str]:
     """Return the lines of an answer."""
     value, before = answer["objective"], answer["before"]
+    against = (
+        "which does not get through in the order of the topology"
+        if before is None
+        else f"{rise(value / before - 1)} against the order of the topology ({seconds(before)})"
+    )
     lines = [
         f"{answer['of']} on {answer['fabric']}",
         f"  {counted(answer['ranks'], 'rank')}, moved by {answer['unit']}: traffic done in "
-        f"{seconds(value)}, {rise(value / before - 1)} against the order of the topology "
-        f"({seconds(before)})",
+        f"{seconds(value)}, {against}",
         proof(answer, seconds),
     ]
     if took := answer.get("step_time_s"):

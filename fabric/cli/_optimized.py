@@ -11,24 +11,48 @@ import typer
 from jaxtyping import Float
 
 from fabric._errors import ModelError
-from fabric.cli._output import emit, write
+from fabric.cli._output import check_output, emit, write
 from fabric.cli._run import load
 from fabric.readers._files import save
-from fabric.runs import History
+from fabric.runs import History, check_picture
 from fabric.scenario import Scenario, scenario_names
 from fabric.traffic._table import read_bytes
+
+
+def to_write(flag: str, *, picture: bool = False) -> Callable[[Path | None], Path | None]:
+    """Return a callback of an option: it raises before any work if its file cannot be written."""
+
+    def checked(file: Path | None) -> Path | None:
+        try:
+            check_output(file)
+        except ModelError as error:
+            raise ModelError(str(error).replace("`-o ", f"`{flag} ", 1)) from None
+        if picture and file is not None:
+            check_picture(file)
+        return file
+
+    return checked
+
 
 Checkpoint = Annotated[
     Path | None,
     typer.Option("--checkpoint", help="Keep the state here, and go on from there."),
 ]
 Plot = Annotated[
-    Path | None, typer.Option("--plot", help="Draw objective, bound and gap over the steps here.")
+    Path | None,
+    typer.Option(
+        "--plot",
+        help="Draw objective, bound and gap over the steps here: .svg, .png or .pdf.",
+        callback=to_write("--plot", picture=True),
+    ),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Of what is drawn.", min=0)]
 Tolerance = Annotated[float, typer.Option("--tolerance", help="Gap at which to stop.")]
 Control = Annotated[
     bool, typer.Option("--control/--no-control", help="Also random moves, of the same effort.")
+]
+Hosts = Annotated[
+    str | None, typer.Option("--hosts", help="Only endpoints whose name matches, such as 'dgx-0*'.")
 ]
 
 
@@ -36,10 +60,10 @@ def finish(
     answer: dict[str, Any], history: History, plot: Path | None,
     lines: Callable[[dict[str, Any]], list[str]], format: str, output: Path | None,
 ) -> None:  # fmt: skip
-    """Draw how it converged, if asked to, and print or write the answer."""
+    """Print or write the answer, and draw how it converged, if asked to."""
+    emit(answer, lines, format, output)
     if plot is not None:
         history.plot(plot, title=answer["schema"].split("/")[0].replace(".", " "))
-    emit(answer, lines, format, output)
 
 
 def plainly(value: float) -> str:

@@ -17,18 +17,20 @@ AllowInfeasible = Annotated[
     typer.Option("--allow-infeasible", help="Answer also where the model does not fit in memory."),
 ]
 
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="A.B=VALUE", help="Replace a value of the scenario, in YAML; again."
+    ),
+]
+
 
 def run(
     scenario: Annotated[
         str | None,
         typer.Argument(help="A scenario file, or the name of one that ships: `demo`."),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="A.B=VALUE", help="Replace a value of the scenario, in YAML; again."
-        ),
-    ] = None,
+    settings: Settings = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Of a routing that draws; as `run.seed`.")
     ] = None,

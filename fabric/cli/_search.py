@@ -1,16 +1,17 @@
 """`fabric search`: a scenario in, the best layouts of its model on its fabric out, with a proof."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fabric._errors import ModelError
-from fabric.cli._output import FORMATS, Format, Output, check_output, emit, known, table
-from fabric.cli._run import load
-from fabric.cli._run_text import rise, seconds
+from fabric._errors import InfeasibleError, ModelError, raise_faults
+from fabric.cli._optimized import Checkpoint, Plot, finish
+from fabric.cli._output import FORMATS, Format, Output, check_output, known, table
+from fabric.cli._run import Settings, load
+from fabric.cli._run_text import _left_out as left_out, rise, seconds
 from fabric.cli._units import counted, percent
 from fabric.scenario._build import Built
+from fabric.training import Layout, step
 
 _MOST_FRONT = 12
 
@@ -20,12 +21,7 @@ def search(
         str | None,
         typer.Argument(help="A scenario file, or the name of one that ships: `demo`."),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="A.B=VALUE", help="Replace a value of the scenario, in YAML; again."
-        ),
-    ] = None,
+    settings: Settings = None,
     gpus: Annotated[
         str,
         typer.Option(
@@ -61,10 +57,8 @@ def search(
         str | None,
         typer.Option("--why", metavar="LAYOUT", help="Also why this layout is not in the space."),
     ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option("--checkpoint", help="Keep here what was solved, and go on from there."),
-    ] = None,
+    checkpoint: Checkpoint = None,
+    plot: Plot = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Of a routing that draws; as `run.seed`.")
     ] = None,
@@ -81,11 +75,15 @@ def search(
     counts, limits = _counts(gpus), _limits(limit or [])
     loaded = load(scenario, settings, seed)
     built = loaded.build()
+    counts = counts or [built.layout.gpus]
+    _check_allocation(built, counts)
+    if why is not None:
+        _check_why(why, built, counts)
     from fabric import optimize
 
     found = optimize.layout(
         built.network, built.model, gbs=built.layout.gbs, seq=built.layout.seq,
-        gpus=counts or built.layout.gpus, dtype=built.layout.dtype,
+        gpus=counts, dtype=built.layout.dtype,
         schedule=built.layout.schedule, objective=objective, recompute=recompute,
         rank_orders=rank_orders if rank_orders == "all" else rank_orders.split(","),
         limits=limits, least_margin=least_margin, placement=built.placement,
@@ -94,12 +92,13 @@ def search(
     )  # fmt: skip
     answer = found.as_dict() | {
         "fabric": built.network.labels.source,
+        "left_out": [{"server": one.name, "why": one.why} for one in built.left_out],
         "own": _own(built),
         "scenario": loaded.data,
     }
     if why is not None:
         answer["why"] = {"layout": why, "reason": found.space.reason(why)}
-    emit(answer, text, format, output)
+    finish(answer, found.history, plot, text, format, output)
 
 
 def _counts(said: str) -> list[int]:
@@ -117,24 +116,48 @@ def _limits(said: list[str]) -> dict[str, int]:
         if not number.isdecimal():
             message = f"`--limit {words}` needs a name and a whole number, such as `--limit tp=8`."
             raise ModelError(message)
+        if name in limits:
+            message = f"`--limit {name}` is said twice: {limits[name]} and {number}. Say it once."
+            raise ModelError(message)
         limits[name] = int(number)
     return limits
 
 
-def _own(built: Built) -> dict[str, Any]:
-    """Return the step of the layout that the scenario itself has."""
-    from fabric.training import step
+def _check_allocation(built: Built, counts: list[int]) -> None:
+    if built.allocation is not None and (most := max(counts)) > built.allocation:
+        message = (
+            f"`--gpus` asks for {most:,}, but `run.allocation` is {built.allocation:,}. Lower it, "
+            f"or use `--set run.allocation={most}`."
+        )
+        raise InfeasibleError(message)
 
-    report = step(
-        built.network, built.model, built.layout, built.placement, built.routing, built.profile,
-        built.seed, gpu=built.gpu, allocation=built.allocation, by=None, allow_infeasible=True,
-    )  # fmt: skip
-    return {
-        "layout": str(built.layout),
-        "step_time_s": report.step_time,
-        "margin": report.memory.margin,
-        "gpus": report.gpus_used,
-    }
+
+def _check_why(why: str, built: Built, counts: list[int]) -> None:
+    """Raise before the search where no table would have this layout."""
+    asked = Layout.parse(why)
+    faults = [
+        f"`--why`: the search is of `{name}` {own}, but the layout has {getattr(asked, name)}."
+        for name in ("gbs", "seq", "dtype", "schedule")
+        if (own := getattr(built.layout, name)) != getattr(asked, name)
+    ]
+    if asked.gpus not in counts:
+        said = " or ".join(f"{n:,}" for n in counts)
+        faults.append(f"`--why`: the search is of {said} GPUs, but the layout has {asked.gpus:,}.")
+    raise_faults(faults)
+
+
+def _own(built: Built) -> dict[str, Any]:
+    """Return the step of the layout that the scenario itself has; None if it has no way."""
+    own: dict[str, Any] = {"layout": str(built.layout), "gpus": built.layout.gpus}
+    try:
+        report = step(
+            built.network, built.model, built.layout, built.placement, built.routing,
+            built.profile, built.seed, gpu=built.gpu, allocation=built.allocation, by=None,
+            allow_infeasible=True,
+        )  # fmt: skip
+    except InfeasibleError as error:
+        return own | {"step_time_s": None, "margin": None, "why": str(error)}
+    return own | {"step_time_s": report.step_time, "margin": report.memory.margin}
 
 
 def text(answer: dict[str, Any]) -> list[str]:
@@ -145,15 +168,14 @@ def text(answer: dict[str, Any]) -> list[str]:
         f"  {counted(answer['legal'], 'layout')} of {answer['candidates']:,} suit and fit; "
         f"{answer['evaluations']:,} scored exactly, {answer['solves']:,} sets of degrees solved, "
         f"{answer['seconds']:.1f} s",
+        *_told(answer),
         "",
         f"best {seconds(best['step_time_s'])}, {best['tokens_per_s']:,.0f} tokens/s; bound "
         f"{answer['bound']:.6g}, gap {answer['gap']:.2%}",
         *_choices(answer["top"], best["step_time_s"]),
         "  Megatron-LM:",
         *(f"    {words}" for words in _words(answer["megatron"])),
-        f"own layout {seconds(own['step_time_s'])} "
-        f"({rise(own['step_time_s'] / best['step_time_s'] - 1)}): {own['layout']}"
-        + ("; does not fit in memory" if own["margin"] < 0 else ""),
+        _own_line(own, best["step_time_s"]),
         f"least bound alone {seconds(answer['ideal']['step_time_s'])} "
         f"({rise(answer['ideal']['step_time_s'] / best['step_time_s'] - 1)})",
     ]
@@ -167,6 +189,22 @@ def text(answer: dict[str, Any]) -> list[str]:
     lines += [f"  {row}" for row in table([[f"{n:,}", why] for why, n in reasons], right=[0])]
     if why := answer.get("why"):
         lines += ["", f"{why['layout']}: {why['reason'] or 'is in the space'}"]
+    return lines
+
+
+def _own_line(own: dict[str, Any], best: float) -> str:
+    if own["step_time_s"] is None:
+        return f"own layout has no way on this fabric: {own['layout']}"
+    fits = "; does not fit in memory" if own["margin"] < 0 else ""
+    change = rise(own["step_time_s"] / best - 1)
+    return f"own layout {seconds(own['step_time_s'])} ({change}): {own['layout']}{fits}"
+
+
+def _told(answer: dict[str, Any]) -> list[str]:
+    """Return what is left out of the fabric, and of the layouts that fit."""
+    lines = [f"  {left_out(answer['left_out'])}"] if answer["left_out"] else []
+    if found := answer["unreachable"]:
+        lines.append(f"  {counted(found, 'layout')} found with an exchange that has no way")
     return lines
 
 

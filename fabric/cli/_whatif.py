@@ -7,13 +7,25 @@ import typer
 
 from fabric._errors import ModelError, nearest, raise_faults
 from fabric.cli import _answer, _demand
-from fabric.cli._optimized import scenario_of
+from fabric.cli._optimized import Hosts, scenario_of
 from fabric.cli._output import FORMATS, Format, Output, check_output, emit, known, table
+from fabric.cli._run import Settings
 from fabric.cli._run_text import seconds
-from fabric.cli._subject import FlowsFile, MatrixFile, Pattern, load as load_fabric
-from fabric.cli._units import bits, counted, cut
+from fabric.cli._subject import (
+    Attribute,
+    Capacity,
+    FlowsFile,
+    HostPattern,
+    LatencyUnit,
+    MatrixFile,
+    Pattern,
+    Unit,
+    load as load_fabric,
+)
+from fabric.cli._units import bits, counted, cut, cut_link
 
 _MOST_ROWS = 24
+_WIDTH = 40
 
 
 def whatif(
@@ -40,21 +52,14 @@ def whatif(
     by: Annotated[
         str | None, typer.Option("--by", metavar="PERCENT", help="Of `--each`; default 10%.")
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="A.B=VALUE", help="Replace a value of the scenario, in YAML; again."
-        ),
-    ] = None,
+    settings: Settings = None,
     pattern: Pattern = None,
     flows: FlowsFile = None,
     matrix: MatrixFile = None,
     routing: Annotated[
         str | None, typer.Option("--routing", metavar="NAME[:KEY=VALUE,...]", help="As of `solve`.")
     ] = None,
-    hosts: Annotated[
-        str | None, typer.Option("--hosts", help="Only endpoints whose name matches.")
-    ] = None,
+    hosts: Hosts = None,
     objective: Annotated[
         str | None,
         typer.Option(
@@ -63,10 +68,18 @@ def whatif(
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Of what is drawn; default 0.")] = None,
     most: Annotated[
-        int, typer.Option("--most", help="Rows at most of nodes, cables or links.", min=1)
-    ] = 500,
+        int | None,
+        typer.Option(
+            "--most", help="Rows at most of `--each` node, cable or link; default 500.", min=2
+        ),
+    ] = None,
     format: Format = "text",
     output: Output = None,
+    capacity: Capacity = None,
+    unit: Unit = None,
+    attribute: Attribute = None,
+    latency_unit: LatencyUnit = None,
+    host_pattern: HostPattern = None,
 ) -> None:
     """Say what small changes do, exactly, and within what reach that is a straight line.
 
@@ -84,14 +97,18 @@ def whatif(
     if objective is not None:
         known("--objective", objective, OBJECTIVES)
     check_output(output)
-    _one_of(changes, each, by)
+    _one_of(changes, each=each, by=by, most=most)
     given: Any = (each or "tier") if changes is None else read(changes)
-    asked = {"by": by or "10%", "most": most}
+    asked = {"by": by or "10%", "most": 500 if most is None else most}
+    read_by = {
+        "default_capacity": capacity, "unit": unit, "capacity": attribute,
+        "latency_unit": latency_unit, "host_pattern": host_pattern,
+    }  # fmt: skip
     if any(what is not None for what in (pattern, flows, matrix)):
         if settings:
             message = "`--set` is for scenarios, and `--pattern` and its like for fabrics."
             raise ModelError(message)
-        found = load_fabric(subject)
+        found = load_fabric(subject, **read_by)
         rule = _demand.choose(routing, found, seed, None)
         told = _demand.demand(found.network, pattern, flows, matrix, None, hosts, rule)
         case = _answer.solved(found.network, told, rule, "auto")
@@ -99,7 +116,10 @@ def whatif(
         answer = optimize.linearize(found.network, case.routes, given, what, **asked)
         said = {"fabric": found.source, "demand": told.name, "routing": rule.name}
     else:
-        _for_fabrics(routing=routing, hosts=hosts, objective=objective)
+        _for_fabrics(
+            routing=routing, hosts=hosts, objective=objective, capacity=capacity, unit=unit,
+            capacity_attribute=attribute, latency_unit=latency_unit, host_pattern=host_pattern,
+        )  # fmt: skip
         hint = "Of a fabric say which flows count: `--pattern all-to-all`."
         scenario = scenario_of(subject, settings, seed, hint)
         built = scenario.build()
@@ -112,17 +132,21 @@ def whatif(
     emit({"schema": "fabric.whatif/1", **said, **answer.as_dict()}, text, format, output)
 
 
-def _one_of(changes: Path | None, each: str | None, by: str | None) -> None:
+def _one_of(changes: Path | None, **others: str | int | None) -> None:
     """Raise if the options about what to change contradict each other."""
-    if changes is not None and (each is not None or by is not None):
-        flag = "--each" if each is not None else "--by"
-        message = f"`--changes {changes}` says what to change, and so does `{flag}`. Leave one."
+    given = [name for name, value in others.items() if value is not None]
+    if changes is not None and given:
+        message = (
+            f"`--changes {changes}` says what to change, and so does `--{given[0]}`. Leave one."
+        )
         raise ModelError(message)
 
 
 def _for_fabrics(**options: str | None) -> None:
     """Raise if options of a fabric are given with a scenario."""
-    given = [f"`--{name}`" for name, value in options.items() if value is not None]
+    given = [
+        f"`--{name.replace('_', '-')}`" for name, value in options.items() if value is not None
+    ]
     if given:
         message = (
             f"{', '.join(given)} is for a fabric with flows: add `--pattern all-to-all`, "
@@ -202,17 +226,27 @@ def text(answer: dict[str, Any]) -> list[str]:
         "",
     ]
     cells = [["change", "links", "by", "first order", answer["objective"], "how", "line within"]]
-    for row in rows[:_MOST_ROWS]:
-        what = f"{row['what']} {row['key']}"
-        cells.append([
-            cut(what, 44), f"{row['items']:,}", f"{100 * row['by']:+.4g} %",
+    cells += [
+        [
+            f"{row['what']} {_short(row)}", f"{row['items']:,}", f"{100 * row['by']:+.4g} %",
             _signed(row["first_order"]), _signed(row["change"]), row["how"],
             _reach(row["exact_within"]),
-        ])  # fmt: skip
+        ]
+        for row in rows[:_MOST_ROWS]
+    ]  # fmt: skip
     lines += table(cells, right=[1, 2, 3, 4, 6])
     if (more := len(rows) - _MOST_ROWS) > 0:
         lines.append(f"and {more:,} more, with `--format json`")
     return lines + list(answer["left_out"])
+
+
+def _short(row: dict[str, Any]) -> str:
+    """Return what changes at a length that fits; of links and cables both ends and ports stay."""
+    key = str(row["key"])
+    if row["what"] not in ("link", "cable"):
+        return cut(key, _WIDTH)
+    said = cut_link(key.replace(" - ", "->"), _WIDTH)
+    return said.replace("->", " - ") if " - " in key else said
 
 
 def _signed(share: float | None) -> str:

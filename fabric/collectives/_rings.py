@@ -1,5 +1,6 @@
 """`ring`: every member sends to the next, on as many channels as a server has members."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -57,7 +58,13 @@ def ring(groups: Groups, server_of: Nodes | None = None) -> Exchange:
     n_groups, size = nodes.shape
     src, dst, share, group = [], [], [], []
     crossings = np.zeros(n_groups, np.int64)
-    patterns, of = np.unique(block, axis=0, return_inverse=True)
+    # Sorting rows is slow, and most often they are alike.
+    alike = bool((block == block[:1]).all())
+    patterns, of = (
+        (block[:1], np.zeros(n_groups, np.int64))
+        if alike
+        else np.unique(block, axis=0, return_inverse=True)
+    )
     for i, pattern in enumerate(patterns if size > 1 else ()):
         rows = np.flatnonzero(of.ravel() == i)
         sizes = np.diff(np.r_[np.flatnonzero(np.r_[True, np.diff(pattern) != 0]), size])
@@ -112,7 +119,8 @@ def _walk(sizes: Int[np.ndarray, " servers"]) -> Int[np.ndarray, "channels size"
         out, into = (channel + turn[s]) % k, (channel + turn[s - 1]) % k
         # One member cannot be both ends of a path through several.
         into = np.where(into == out, (out + 1) % k, into)
-        stride, inverse = _strides(k)[:, channel % _strides(k).shape[1]]
+        strides = _strides(k)
+        stride, inverse = strides[:, channel % strides.shape[1]]
         last = (out - into) * inverse % k
         step = np.arange(k)
         step = np.where(step < k - 1, step + (step >= last), last)
@@ -120,6 +128,7 @@ def _walk(sizes: Int[np.ndarray, " servers"]) -> Int[np.ndarray, "channels size"
     return np.concatenate(pieces, axis=1)
 
 
+@functools.cache
 def _strides(k: int) -> Int[np.ndarray, "2 strides"]:
     """Return steps that visit all of k members, and their inverses; a mesh needs other links."""
     strides = [stride for stride in range(1, k) if math.gcd(stride, k) == 1] or [1]

@@ -2,8 +2,9 @@
 # pyright: reportMissingParameterType=false
 """Compiled scores of many placements of one traffic: gather the way of every pair, fill, measure.
 
-What a flow uses depends on the slots of its two ranks alone, so the ways of all pairs of slots are
-worked out once, and a placement only picks from them.
+What a flow uses depends on the slots of its two ranks alone, so the ways of all pairs are worked
+out once, and a placement only picks from them. Slots at one place of servers that are alike share
+rows, in which the links of these servers stand by number.
 """
 
 import numba
@@ -19,8 +20,8 @@ POWER = 8
 
 @jit
 def score_placed(
-    start, stop, slots, flow_src, flow_dst, size, weight, cap, phase_ptr, n_slots,
-    pair_ptr, pair_link, pair_use, capacity, limit, fluid, seconds, crowding,
+    start, stop, slots, flow_src, flow_dst, size, weight, cap, phase_ptr, kind, server, counts,
+    row_ptr, row_link, row_use, capacity, limit, fluid, seconds, crowding,
 ):  # fmt: skip
     """Score placements `start` to `stop`.
 
@@ -34,12 +35,14 @@ def score_placed(
         weight: (flows,).
         cap: (flows,), byte/s.
         phase_ptr: (phases + 1,); phases run one after another.
-        n_slots: Slots from which a placement chooses.
-        pair_ptr: (n_slots**2 + 1,); what a flow from slot s to slot t uses is the row
-            `s * n_slots + t`.
-        pair_link: (entries,), links.
-        pair_use: (entries,), above 0.
-        capacity: (links,).
+        kind: (slots,), kind of each slot.
+        server: (slots,), server of each.
+        counts: Kinds n, shared links, and links of each server.
+        row_ptr: (2 * n**2 + 1,); what a flow from slot s to slot t uses is the row `kind[s] * n +
+            kind[t]`, plus n**2 if their server is the same.
+        row_link: (entries,), shared links, then links of the server of s, then of that of t.
+        row_use: (entries,), above 0.
+        capacity: (links,), shared ones, then those of each server.
         limit: Seconds beyond which a placement is of no interest. What load over capacity proves
             to take longer gets infinity.
         fluid: Whether the rates rise when flows are done; otherwise they stay as they began.
@@ -54,34 +57,56 @@ def score_placed(
         for k in range(len(phase_ptr) - 1):
             load[:] = 0.0
             for f in range(phase_ptr[k], phase_ptr[k + 1]):
-                pair = slots[i, flow_src[f]] * n_slots + slots[i, flow_dst[f]]
-                for h in range(pair_ptr[pair], pair_ptr[pair + 1]):
-                    load[pair_link[h]] += pair_use[h] * size[f]
+                a, b = slots[i, flow_src[f]], slots[i, flow_dst[f]]
+                row = _row(kind[a], kind[b], server[a] == server[b], counts)
+                for h in range(row_ptr[row], row_ptr[row + 1]):
+                    load[_link(row_link[h], server[a], server[b], counts)] += row_use[h] * size[f]
             most, norm = _crowding(load, capacity)
             least += most
             crowding[i] += norm
-        if least > limit * SAME:
+        if least > limit * SAME or least == np.inf:
             seconds[i] = np.inf
             continue
         total = 0.0
         for k in range(len(phase_ptr) - 1):
             first, last = phase_ptr[k], phase_ptr[k + 1]
             total += _phase(
-                first, last, slots[i], flow_src, flow_dst, size, weight, cap, n_slots,
-                pair_ptr, pair_link, pair_use, capacity, place, fluid,
+                first, last, slots[i], flow_src, flow_dst, size, weight, cap, kind, server, counts,
+                row_ptr, row_link, row_use, capacity, place, fluid,
             )  # fmt: skip
         seconds[i] = total
 
 
 @jit
+def _row(a, b, together, counts):
+    """Return the row of a flow between two kinds of slots."""
+    n = counts[0]
+    return a * n + b + (n * n if together else 0)
+
+
+@jit
+def _link(code, a, b, counts):
+    """Return the link of an entry of a row, for a flow from server a to server b."""
+    shared, own = counts[1], counts[2]
+    if code < shared:
+        return code
+    if code < shared + own:
+        return code + a * own
+    return code + (b - 1) * own
+
+
+@jit
 def _crowding(load, capacity):
-    """Return the largest load over capacity, and a norm of all."""
-    most = 0.0
+    """Return the largest load over capacity, and a norm of all; or what no capacity carries."""
+    most, lost = 0.0, 0.0
     for l in range(len(load)):
         if load[l] > 0.0:
             if capacity[l] <= 0.0:
-                return np.inf, np.inf
-            most = max(most, load[l] / capacity[l])
+                lost += load[l]
+            else:
+                most = max(most, load[l] / capacity[l])
+    if lost > 0.0:
+        return np.inf, lost
     if most == 0.0:
         return 0.0, 0.0
     norm = 0.0
@@ -93,8 +118,8 @@ def _crowding(load, capacity):
 
 @jit
 def _phase(
-    first, last, slot, flow_src, flow_dst, size, weight, cap, n_slots,
-    pair_ptr, pair_link, pair_use, capacity, place, fluid,
+    first, last, slot, flow_src, flow_dst, size, weight, cap, kind, server, counts,
+    row_ptr, row_link, row_use, capacity, place, fluid,
 ):  # fmt: skip
     """Return the seconds until the last flow of a phase is done."""
     flows = np.arange(first, last)
@@ -102,8 +127,8 @@ def _phase(
     now = 0.0
     while len(flows) > 0:
         level = _levels(
-            flows, slot, flow_src, flow_dst, weight, cap, n_slots,
-            pair_ptr, pair_link, pair_use, capacity, place,
+            flows, slot, flow_src, flow_dst, weight, cap, kind, server, counts,
+            row_ptr, row_link, row_use, capacity, place,
         )  # fmt: skip
         step, end = np.inf, 0.0
         for j in range(len(flows)):
@@ -125,16 +150,16 @@ def _phase(
 
 @jit
 def _levels(
-    flows, slot, flow_src, flow_dst, weight, cap, n_slots,
-    pair_ptr, pair_link, pair_use, capacity, place,
+    flows, slot, flow_src, flow_dst, weight, cap, kind, server, counts,
+    row_ptr, row_link, row_use, capacity, place,
 ):  # fmt: skip
     """Return the level of some flows; `place` is -1 for every link, before and after."""
     n = len(flows)
     flow_ptr = np.zeros(n + 1, np.int64)
     for j in range(n):
-        f = flows[j]
-        pair = slot[flow_src[f]] * n_slots + slot[flow_dst[f]]
-        flow_ptr[j + 1] = flow_ptr[j] + pair_ptr[pair + 1] - pair_ptr[pair]
+        a, b = slot[flow_src[flows[j]]], slot[flow_dst[flows[j]]]
+        row = _row(kind[a], kind[b], server[a] == server[b], counts)
+        flow_ptr[j + 1] = flow_ptr[j] + row_ptr[row + 1] - row_ptr[row]
     hops = flow_ptr[n]
     hop_at, hop_use = np.empty(hops, np.int32), np.empty(hops)
     used = np.empty(min(hops, len(capacity)), np.int32)
@@ -143,15 +168,16 @@ def _levels(
     for j in range(n):
         f = flows[j]
         own_weight[j], cap_level[j] = weight[f], cap[f] / weight[f]
-        pair = slot[flow_src[f]] * n_slots + slot[flow_dst[f]]
+        a, b = slot[flow_src[f]], slot[flow_dst[f]]
+        row = _row(kind[a], kind[b], server[a] == server[b], counts)
         at = flow_ptr[j]
-        for h in range(pair_ptr[pair], pair_ptr[pair + 1]):
-            l = pair_link[h]
+        for h in range(row_ptr[row], row_ptr[row + 1]):
+            l = _link(row_link[h], server[a], server[b], counts)
             if place[l] < 0:
                 place[l] = n_used
                 used[n_used] = l
                 n_used += 1
-            hop_at[at], hop_use[at] = place[l], pair_use[h]
+            hop_at[at], hop_use[at] = place[l], row_use[h]
             at += 1
     limits = np.empty(n_used)
     for l in range(n_used):

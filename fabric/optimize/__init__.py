@@ -16,6 +16,7 @@ from fabric.optimize._differentiable import (
     codesign as codesign,
 )
 from fabric.optimize._jobs import Job as Job
+from fabric.optimize._joint import JointReport as JointReport, joint as joint
 from fabric.optimize._layout import LayoutReport as LayoutReport, layout as layout
 from fabric.optimize._layout_choice import Choice as Choice
 from fabric.optimize._linearize import linearize as linearize

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 _GROWTH, _MOST = 4, 65_536
 
 Evaluate = Callable[[int, Int[np.ndarray, " some"]], Float[np.ndarray, " some"]]
-"""From a key and rows with this key to their exact values."""
+"""From a key and rows with this key to their exact values, infinite where there is none."""
 
 
 @dataclass
@@ -34,9 +34,9 @@ class Best:
         last = self.values[-1] if len(self.values) == self.top else np.inf
         return lower * (1 + self.tolerance) >= last
 
-    def over(self, lower: float) -> bool:
-        """Return whether no row with at least this bound has a chance."""
-        return bool(self.hopeless(self.rows[:1], np.array([lower]))[0])
+    def over(self, row: int, lower: float) -> bool:
+        """Return whether no row with at least the bound of this one has a chance."""
+        return bool(self.hopeless(np.array([row]), np.array([lower]))[0])
 
     def add(self, rows: Int[np.ndarray, " some"], values: Float[np.ndarray, " some"]) -> None:
         """Take in rows with their exact values; of equal ones the first rows stay."""
@@ -69,9 +69,9 @@ class Front:
         beats = np.append(self.values, np.inf)[at_least]
         return lower * (1 + self.tolerance) >= beats
 
-    def over(self, lower: float) -> bool:
+    def over(self, row: int, lower: float) -> bool:
         """Return whether no row with at least this bound has a chance: merit may still count."""
-        return False
+        return lower == np.inf
 
     def add(self, rows: Int[np.ndarray, " some"], values: Float[np.ndarray, " some"]) -> None:
         """Take in rows with their exact values."""
@@ -87,8 +87,8 @@ class Searched:
     """What a search found out.
 
     Attributes:
-        bound: No row is better than this.
-        evaluations: Rows with an exact value.
+        bound: No row is better than this; infinite if no row has a value.
+        evaluations: Rows that were evaluated.
         history: (evaluations, best value, bound), whenever one of the last two got better.
     """
 
@@ -111,7 +111,7 @@ def best_first(
     evaluated together, and none where those before have left no row of it a chance.
 
     Args:
-        lower: (rows,), no larger than the exact value of each row.
+        lower: (rows,), no larger than the exact value of each row; infinite where there is none.
         keys: (rows,), what an evaluation has to prepare; equal keys are prepared once.
         evaluate: From a key and its rows to exact values.
         kept: Takes in values, and tells what is hopeless.
@@ -121,7 +121,7 @@ def best_first(
     at = evaluations = 0
     best = left = np.inf
     history: list[tuple[int, float, float]] = []
-    while at < len(order) and not kept.over(float(lower[order[at]])):
+    while at < len(order) and not kept.over(int(order[at]), float(lower[order[at]])):
         block = order[at : at + min(max(1, at // _GROWTH), _MOST)]
         at += len(block)
         hopeless = kept.hopeless(block, lower[block])
@@ -136,11 +136,12 @@ def best_first(
             if len(rows):
                 values = evaluate(key, rows)
                 evaluations += len(rows)
-                best = min(best, values.min())
-                kept.add(rows, values)
+                best = min(best, float(values.min()))
+                finite = np.isfinite(values)
+                kept.add(rows[finite], values[finite])
         ahead = lower[order[at]] if at < len(order) else np.inf
         bound = float(min(best, left, ahead))
-        if not history or (float(best), bound) != history[-1][1:]:
-            history.append((evaluations, float(best), bound))
-        said(evaluations, float(best), bound)
+        if not history or (best, bound) != history[-1][1:]:
+            history.append((evaluations, best, bound))
+        said(evaluations, best, bound)
     return Searched(history[-1][2] if history else np.inf, evaluations, tuple(history))

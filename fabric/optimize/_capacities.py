@@ -4,11 +4,12 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from numbers import Real
+from typing import Any, TypeGuard
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from fabric._errors import InfeasibleError, nearest, raise_faults, some
 from fabric._units import parse_time
@@ -20,7 +21,8 @@ from fabric.optimize._step_goal import Goal
 from fabric.optimize._tier_prices import Price, Priced
 from fabric.runs import Checkpoint, History, fingerprint
 
-_SHARP = 2000.0
+_ROUNDED = 1e-12
+TOLERANCE = 1e-3
 Target = str | float | Sequence[str | float]
 Limits = float | Mapping[str, float]
 
@@ -35,19 +37,19 @@ class CapacitiesReport:
         bound: No capacities are better, over these routes.
         gap: objective / bound - 1.
         certified: Whether the gap is within the tolerance.
-        before: The objective of the capacities as they are: with a budget the seconds if all
-            groups are made faster or slower alike until the money is spent; with a target the
-            money if all are made so until the target is met, infinite where no factor does.
+        before: With a budget the seconds if all groups are made faster or slower alike until the
+            money is spent; with a target the money if all are made so until the target is met.
         factors: By group, over the capacity as built. `capacities`: of the widest link of each
             group, byte/s. `spent`: money in each group. `worth`: seconds saved by the next unit of
-            money in each group; with a target, share of the target.
+            money in each group, 0 where no more can be bought; with a target, share of the target.
         step_times: Seconds of a step, by job.
         network: The network with these capacities.
         steps: Of the descent. `evaluations`: capacities that were scored. `solves`: exact max-min
             solves. `seconds`: wall time, compilation included. `seed`: of the start.
         history: Objective and bound, by step.
         control: The objective that random divisions of the money and moves between two groups
-            reach in as many evaluations, each gradient counted as seven; None with a target.
+            reach in as many evaluations, each gradient counted as seven; with a target they divide
+            the money that was found, and are then scaled until it is met. None if not asked for.
     """
 
     objective: float
@@ -87,7 +89,6 @@ class CapacitiesReport:
             "control",
         )  # fmt: skip
         found = {name: getattr(self, name) for name in names}
-        found["before"] = self.before if np.isfinite(self.before) else None
         return {"schema": "fabric.capacities/1", **found, "history": self.history.as_dict()}
 
     def __str__(self) -> str:
@@ -115,7 +116,7 @@ def capacities(
     least: Limits = 0.0,
     most: Limits = UNLIMITED,
     steps: int = 500,
-    tolerance: float = 1e-3,
+    tolerance: float = TOLERANCE,
     control: bool = True,
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -143,12 +144,14 @@ def capacities(
         checkpoint: A file that keeps the state; the same call goes on from there.
 
     Returns:
-        A `CapacitiesReport`.
+        A `CapacitiesReport`. What it spends is within the budget, and what its steps take within
+        the target. Groups that no job loads get the smallest factor.
 
     Raises:
         ModelError: If an argument is out of range or a name unknown.
-        InfeasibleError: If the smallest factors cost more than the budget, or no capacities meet
-            the target: with the seconds that are left at any capacity, job by job.
+        InfeasibleError: If the smallest factors cost more than the budget, or leave nothing for
+            others; if no capacities meet the target: with the seconds that are left at any
+            capacity, job by job.
 
     Precision: The default float type of JAX. In float32 the bound is lowered by 1e-4.
     Cost: Routing once per kind of exchange; a step of the descent takes tens of microseconds
@@ -173,40 +176,41 @@ def capacities(
     """
     jobs = listed(jobs)
     begun = time.perf_counter()
-    targets = _checked(jobs, budget, target, steps, tolerance)
+    targets = _checked(jobs, budget, target, steps, tolerance, seed)
     priced = Priced.of(network, prices, groups)
-    low, high = limits_of("least", least, priced), limits_of("most", most, priced)
+    low, high = limits_of(priced, least, most)
     kind = jnp.zeros(()).dtype
     purse = Purse(*(jnp.asarray(a, kind) for a in (priced.cost, low, high)))
     if budget is not None:
         affordable(priced, low, budget)
     works = [JobStep(network, job, priced.group_of, priced.n_groups) for job in jobs]
     goal = Goal(works, targets)
+    if budget is not None:
+        affordable(priced, low, budget, goal.loaded)
     kept = None
     if checkpoint is not None:
         asked = (
-            network, priced, low, high, budget, targets, steps, tolerance, seed,
-            [(w.loads, w.total.transfer, w.job.share) for w in works], goal.seconds(low * 0 + 1),
+            "capacities", network, priced, low, high, budget, targets, steps, tolerance, control,
+            seed, str(kind), [(*w.asked, w.loads, w.total.transfer) for w in works],
         )  # fmt: skip
         kept = Checkpoint(checkpoint, fingerprint(*asked))
     search = Search(goal, purse, steps, tolerance, seed, kept)
     if targets is not None and search.score(purse.most) > 1:
         raise InfeasibleError(_out_of_reach(jobs, targets, goal.seconds(purse.most)))
     found = search.within(budget) if budget is not None else search.meeting()
-    x, value, bound, before = found
-    beside = search.control(budget) if control and budget is not None else None
-    bound *= 1 - (1e-4 if kind == np.float32 else 1e-10)
-    gap = max(value / bound - 1, 0.0) if bound > 0 else float("inf")
-    at = np.asarray(x, np.float64)
-    worth = np.asarray(goal.tangent(jnp.asarray(at, kind), jnp.asarray(_SHARP, kind))[1])
-    wide = np.append(at, 1.0)[priced.group_of]
+    beside = search.control(found, budget) if control else None
+    x, value = found.x, found.value
+    bound = found.bound * (1 - (1e-4 if kind == np.float32 else 1e-10))
+    wide = np.append(x, 1.0)[priced.group_of]
     built = np.asarray(network.capacity)
     widest = [float(built[priced.group_of == i].max()) for i in range(priced.n_groups)]
     by = lambda values: dict(zip(priced.names, (float(v) for v in values), strict=True))
+    gap = gap_of(value, bound)
     return CapacitiesReport(
-        objective=value, bound=bound, gap=gap, certified=gap <= tolerance, before=before,
-        factors=by(at), capacities=by(at * widest), spent=by(at * priced.cost),
-        worth=by(worth / (priced.cost * at)), step_times=_named(jobs, goal.seconds(x)),
+        objective=value, bound=bound, gap=gap, certified=gap <= tolerance, before=found.before,
+        factors=by(x), capacities=by(x * widest), spent=by(x * priced.cost),
+        worth=by(_worth(np.asarray(search.tangent(x)[1], np.float64), x, priced.cost, high)),
+        step_times=_named(jobs, goal.seconds(x)),
         network=network.with_capacity((built * wide).astype(built.dtype)),
         steps=search.steps_taken, evaluations=search.evaluations, solves=search.solves,
         seconds=time.perf_counter() - begun, seed=seed, history=History.of(search.points),
@@ -214,59 +218,127 @@ def capacities(
     )  # fmt: skip
 
 
+def gap_of(value: float, bound: float) -> float:
+    """Return how far a value is above a bound, as a share of the bound."""
+    if value <= bound:
+        return 0.0
+    return value / bound - 1 if bound > 0 else float("inf")
+
+
+def _worth(
+    slope: Float[np.ndarray, " groups"], x: Float[np.ndarray, " groups"],
+    cost: Float[np.ndarray, " groups"], high: Float[np.ndarray, " groups"],
+) -> Float[np.ndarray, " groups"]:  # fmt: skip
+    """Return what the next unit of money saves in each group, from the slope of a tangent."""
+    more = (x > 0) & (x < high * (1 - 1e-9))
+    return np.where(more, slope / (cost * np.where(x > 0, x, 1)), 0)
+
+
 def _checked(
-    jobs: Sequence[Job], budget: object, target: Target | None, steps: int, tolerance: float
-) -> tuple[float, ...] | None:
+    jobs: Sequence[Job], budget: object, target: Target | None, steps: int, tolerance: object,
+    seed: object,
+) -> tuple[float, ...] | None:  # fmt: skip
     """Return the targets in seconds, one per job, or None; or raise with all faults."""
     faults: list[str] = []
-    whole_or_fault("steps", steps, faults)
-    if not 0 <= tolerance < 1:
-        faults.append(f"`tolerance` needs a share from 0 to below 1, but got {tolerance!r}.")
     if (budget is None) == (target is None):
         got = "none of them" if budget is None else "both"
         faults.append(f"`capacities` needs `budget` or `target`, but got {got}. Give one.")
-    if budget is not None and not (
-        isinstance(budget, int | float) and np.isfinite(budget) and budget > 0
-    ):
-        faults.append(f"`budget` needs money above 0, but got {budget!r}.")
+    checked(faults, steps, tolerance, seed, budget)
     raise_faults(faults)
     if target is None:
         return None
-    alone = isinstance(target, str | int | float)
-    given = [target] * len(jobs) if alone else list(target)
+    given: list[Any] = [target] * len(jobs)
+    if isinstance(target, Sequence | np.ndarray) and not isinstance(target, str):
+        given = list(target)
+    faults += [
+        f"`target` needs times such as '9s', but got {value!r}."
+        for value in given
+        if not (isinstance(value, str) or _is_number(value))
+    ]
+    raise_faults(list(dict.fromkeys(faults)))
     seconds = tuple(parse_time(value, "target") for value in given)
     if len(seconds) != len(jobs):
         faults.append(f"`target` has {len(seconds)} times for {len(jobs)} jobs. Give one each.")
-    if not min(seconds, default=1) > 0:
-        faults.append(f"`target` needs times above 0, but got {min(seconds):g} s.")
+    faults += [
+        f"`target` needs times above 0, but got {value:g} s."
+        for value in seconds
+        if not (value > 0 and np.isfinite(value))
+    ]
     raise_faults(faults)
     return seconds
 
 
-def limits_of(name: str, given: Limits, priced: Priced) -> Float[np.ndarray, " groups"]:
-    """Return the limit of every group."""
-    default = 0.0 if name == "least" else UNLIMITED
-    each = given if isinstance(given, Mapping) else dict.fromkeys(priced.names, given)
-    faults = [
-        f"`{name}` has '{key}', which has no price. {nearest(key, priced.names)}"
-        for key in each
-        if key not in priced.names
-    ]
+def checked(
+    faults: list[str], steps: object, tolerance: object, seed: object, budget: object = None
+) -> None:
+    """Add a fault for each of these that is out of range."""
+    whole_or_fault("steps", steps, faults)
+    whole_or_fault("seed", seed, faults, least=0, most=2**32 - 1)
+    if not (_is_number(tolerance) and 0 <= tolerance < 1):
+        faults.append(f"`tolerance` needs a share from 0 to below 1, but got {tolerance!r}.")
+    if budget is not None and not (_is_number(budget) and np.isfinite(budget) and budget > 0):
+        faults.append(f"`budget` needs money above 0, but got {budget!r}.")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def limits_of(
+    priced: Priced, least: Limits, most: Limits
+) -> tuple[Float[np.ndarray, " groups"], Float[np.ndarray, " groups"]]:
+    """Return the smallest and the largest factor of every group."""
+    faults: list[str] = []
+
+    def given(word: str, limits: Limits, default: float) -> dict[str, float]:
+        each = limits if isinstance(limits, Mapping) else dict.fromkeys(priced.names, limits)
+        found = dict.fromkeys(priced.names, default)
+        for name, value in each.items():
+            if name not in found:
+                hint = nearest(name, priced.names)
+                faults.append(f"`{word}` has '{name}', which has no price. {hint}")
+            elif not (_is_number(value) and np.isfinite(value) and value >= 0):
+                needs = "needs a factor of 0 or more"
+                faults.append(f"`{word}` of '{name}' {needs}, but got {value!r}.")
+            else:
+                found[name] = float(value)
+        return found
+
+    low, high = given("least", least, 0.0), given("most", most, UNLIMITED)
     faults += [
-        f"`{name}` of '{key}' needs a factor of 0 or more, but got {value!r}."
-        for key, value in each.items()
-        if not (np.isfinite(value) and value >= 0)
+        f"`most` of '{name}' needs a factor above 0 and no less than its `least` of "
+        f"{low[name]:g}, but got {high[name]:g}."
+        for name in priced.names
+        if high[name] < low[name] or not high[name]
     ]
-    raise_faults(faults)
-    return np.array([float(each.get(key, default)) for key in priced.names])
+    raise_faults(list(dict.fromkeys(faults)))
+    return np.array(list(low.values())), np.array(list(high.values()))
 
 
-def affordable(priced: Priced, low: Float[np.ndarray, " groups"], budget: float) -> None:
-    """Raise unless the smallest factors are within the budget."""
-    if budget < (needed := float(priced.cost @ low)) * (1 + 1e-9):
+def affordable(
+    priced: Priced, low: Float[np.ndarray, " groups"], budget: float,
+    loaded: Bool[np.ndarray, " groups"] | None = None,
+) -> None:  # fmt: skip
+    """Raise unless the smallest factors are within the budget.
+
+    Args:
+        priced: What things cost.
+        low: The smallest factors.
+        budget: Money.
+        loaded: Groups that need more than nothing. Default: none.
+    """
+    needed = float(priced.cost @ low)
+    if budget < needed * (1 - _ROUNDED):
         message = (
             f"`budget={budget:,.6g}` is below what the smallest factors (`least`) cost: "
             f"{needed:,.6g}. Raise it, or lower `least`."
+        )
+        raise InfeasibleError(message)
+    bare = [] if loaded is None else np.flatnonzero(loaded & (low == 0)).tolist()
+    if bare and budget <= needed * (1 + _ROUNDED):
+        message = (
+            f"`budget={budget:,.6g}` is all spent on the smallest factors (`least`), and leaves "
+            f"nothing for {some(bare, name=lambda i: priced.names[i])}. Raise it, or lower `least`."
         )
         raise InfeasibleError(message)
 

@@ -1,13 +1,17 @@
 """`capacity_curve`: which tier to buy next, as the money grows."""
 
 import itertools
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from fabric._errors import ModelError
 from fabric.network import Network
-from fabric.optimize._capacities import CapacitiesReport, capacities
+from fabric.optimize._capacities import TOLERANCE, CapacitiesReport, capacities, gap_of
 from fabric.optimize._jobs import Job
 from fabric.optimize._tier_prices import Price
 
@@ -75,6 +79,7 @@ def capacity_curve(
     budgets: Sequence[float],
     *,
     keep: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> CapacityCurve:
     """Return which tier to buy next, for more and more money.
@@ -86,6 +91,8 @@ def capacity_curve(
         budgets: Money, ascending.
         keep: What an earlier budget bought stays: only more is bought. False: every budget starts
             from nothing.
+        checkpoint: Files that keep the state, one per budget: this name and a number. The same
+            call goes on from there.
         options: Other arguments of `capacities`. `least={...: 1}` keeps what the network has.
 
     Raises:
@@ -104,17 +111,37 @@ def capacity_curve(
         >>> curve.points[1].objective < curve.points[0].objective, curve.marginal[0] > 0
         (True, True)
     """
-    given = tuple(float(budget) for budget in budgets)
-    if len(given) < 2 or any(b <= a for a, b in itertools.pairwise(given)):
-        message = (
-            f"`budgets` needs two or more amounts of money in ascending order, but got "
-            f"{list(budgets)}."
-        )
+    given = _ascending(budgets)
+    strange = sorted({"budget", "target"} & set(options))
+    if strange:
+        message = f"`capacity_curve({strange[0]}=...)` is not there: `budgets` says the money."
         raise ModelError(message)
     points: list[CapacitiesReport] = []
-    for budget in given:
-        if keep and points:
-            # A hair less, or roundings would cost more than the budget.
-            options["least"] = {name: x * (1 - 1e-9) for name, x in points[-1].factors.items()}
-        points.append(capacities(network, jobs, prices, budget=budget, **options))
+    for i, budget in enumerate(given):
+        more = dict(options)
+        if points and keep:
+            more["least"] = points[-1].factors
+        if checkpoint is not None:
+            more["checkpoint"] = f"{os.fspath(checkpoint)}.{i}"
+        point = capacities(network, jobs, prices, budget=budget, **more)
+        if points and point.objective > points[-1].objective:
+            # Within the tolerance the money before did better: no more of it is spent.
+            gap = gap_of(points[-1].objective, point.bound)
+            sure = gap <= options.get("tolerance", TOLERANCE)
+            point = replace(points[-1], bound=point.bound, gap=gap, certified=sure)
+        points.append(point)
     return CapacityCurve(given, tuple(points))
+
+
+def _ascending(budgets: object) -> tuple[float, ...]:
+    """Return the budgets, or raise with what was found."""
+    listed = list(budgets) if isinstance(budgets, Sequence | np.ndarray) else [budgets]
+    numbers = [b for b in listed if isinstance(b, Real) and not isinstance(b, bool)]
+    if len(numbers) == len(listed) > 1:
+        given = tuple(float(b) for b in numbers)
+        if all(low < high for low, high in itertools.pairwise(given)):
+            return given
+    message = (
+        f"`budgets` needs two or more amounts of money in ascending order, but got {listed!r}."
+    )
+    raise ModelError(message)

@@ -1,6 +1,6 @@
 """The compiled search for capacities: softmax of the money, Adam on the log of the smooth goal."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from fabric._typing import AnyArray
 from fabric.optimize import _descent
 from fabric.optimize._money import Purse, factors, richest
-from fabric.optimize._step_goal import Goal
+from fabric.optimize._step_goal import Shared
 
 _LATE = 0.1  # weight of the latest tangent in the average
 
@@ -47,19 +47,20 @@ def begun(z: jax.Array, rate: float, steps: int) -> State:
     return State(jnp.asarray(0), z, adam, infinite, none, -infinite, zero, none)
 
 
-def advancing(
-    goal: Goal, rate: float, steps: int, turns: int
-) -> Callable[[State, jax.Array, Purse], tuple[State, Float[AnyArray, "turns 2"]]]:
-    """Return the compiled function that takes so many steps; with best value and bound of each."""
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def advance(
+    goal: Shared, rate: float, steps: int, turns: int, state: State, money: jax.Array, purse: Purse
+) -> tuple[State, Float[AnyArray, "turns 2"]]:
+    """Return the state after so many steps, and the best value and bound after each."""
     rule = _descent.adam(rate, steps)
 
-    def turn(state: State, money: jax.Array, purse: Purse) -> tuple[State, jax.Array]:
+    def turn(state: State, _: Any) -> tuple[State, jax.Array]:
         kind = state.z.dtype
         power = _descent.power(state.step, steps, kind)
         smooth = lambda z: jnp.log(goal.smooth(factors(z, money, purse), power))
         gradient = jax.grad(smooth)(state.z)
         x = factors(state.z, money, purse)
-        value = goal.least(x)
+        value = goal(x)
         better = value < state.value
         u, g = goal.tangent(x, power)
         late = jnp.where(state.step == 0, jnp.ones((), kind), jnp.asarray(_LATE, kind))
@@ -70,12 +71,15 @@ def advancing(
         z, adam = _descent.moved(rule, gradient, state.adam, state.z)
         state = State(
             state.step + 1, z, adam, jnp.minimum(value, state.value),
-            jnp.where(better, x, state.x), jnp.maximum(bound, state.bound), offset, slope,
+            jnp.where(better, x, state.x), jnp.fmax(bound, state.bound), offset, slope,
         )  # fmt: skip
         return state, jnp.stack([state.value, state.bound])
 
-    def advance(state: State, money: jax.Array, purse: Purse) -> tuple[State, jax.Array]:
-        one = lambda state, _: turn(state, money, purse)
-        return jax.lax.scan(one, state, None, length=turns)
+    return jax.lax.scan(turn, state, None, length=turns)
 
-    return jax.jit(advance)
+
+valued = jax.jit(lambda goal, x: goal(x), static_argnums=0)
+"""The value of a goal; one program for all equal goals."""
+
+touched = jax.jit(lambda goal, x, power: goal.tangent(x, power), static_argnums=0)
+"""A tangent of a goal; one program for all equal goals."""

@@ -1,7 +1,8 @@
 """The search for capacities on the host: chunks of the descent, exact scores, and the target."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from fabric._typing import AnyArray
 from fabric.optimize import _capacity_descent as descent
 from fabric.optimize._capacity_control import climbed
 from fabric.optimize._descent import adam, moved
-from fabric.optimize._money import Purse, cheapest, factors, logits
+from fabric.optimize._money import Purse, cheapest, factors, logits, smallest, trimmed
 from fabric.optimize._step_goal import Goal
 from fabric.runs import Checkpoint, Progress, packed, unpacked
 
@@ -21,13 +22,16 @@ GRADIENT_COST = 7
 """Scores that a gradient takes the time of."""
 
 _TURNS, _RATE, _ROUNDS, _POLISH, _SHARP = 25, 0.3, 6, 60, 2000.0
+_ALIKE = 1e-6  # share by which values that should be the same may differ
+_WIDEST = 35.0  # in logarithms: how far off a factor is looked for
 Factors = Float[AnyArray, " groups"]
+_cheapest = jax.jit(cheapest)
 
 
 class Found(NamedTuple):
     """Factors, what they are worth exactly, the bound, and what all groups alike are worth."""
 
-    x: Factors
+    x: Float[np.ndarray, " groups"]
     value: float
     bound: float
     before: float
@@ -50,8 +54,9 @@ class Search:
         kept: Checkpoint | None,
     ):  # fmt: skip
         self._goal, self._purse, self._kept = goal, purse, kept
+        self._kind, self._loaded = purse.cost.dtype, jnp.asarray(goal.loaded)
         self._steps, self._tolerance, self._seed = steps, tolerance, seed
-        self._advance = descent.advancing(goal, _RATE, steps, min(_TURNS, steps))
+        self._turns = min(_TURNS, steps)
         self.points: list[tuple[int, float, float]] = []
         self.steps_taken = self.evaluations = self.solves = 0
         # Between descents, for the target: the round, and what is known by then.
@@ -62,13 +67,25 @@ class Search:
         """Return the exact value."""
         self.solves += self._goal.n_phases
         self.evaluations += 1
-        return float(self._goal.exact(x))
+        return float(self._goal.exact(jnp.asarray(x, self._kind)))
+
+    def tangent(self, x: Factors) -> tuple[jax.Array, jax.Array]:
+        """Return a tangent at the sharpest power: its offset, and its slope."""
+        sharp = jnp.asarray(_SHARP, self._kind)
+        return descent.touched(self._goal.shared, jnp.asarray(x, self._kind), sharp)
 
     def within(self, budget: float) -> Found:
         """Return the best factors for some money."""
         state = self._descend(budget, self._start())
-        x, value = self._polished(state.x, budget)
-        return Found(x, value, float(state.bound), self.score(alike(self._purse, budget)))
+        even = alike(self._purse, budget)
+        x, value = self._polished(state.x, float(state.value), budget)
+        before = self.score(even)
+        best = trimmed(x if value <= before else even, budget, self._purse)
+        value = self.score(best)
+        if not bool(self._loaded.all()):
+            tidy = trimmed(self._spent(best, budget), budget, self._purse)
+            value, best = min((self.score(tidy), tidy), (value, best), key=lambda one: one[0])
+        return Found(best, value, float(state.bound), before)
 
     def meeting(self) -> Found:
         """Return the factors that meet the target for the least money.
@@ -77,11 +94,9 @@ class Search:
         descend next. The tangent at the end of each bounds the money.
         """
         purse = self._purse
-        money = lambda x: float((purse.cost * x).sum())
-        meets = self.score(_even(purse, UNLIMITED)) <= 1
-        start = self._scaled(jnp.ones_like(purse.cost)) if meets else purse.most
-        before = money(start) if meets else float("inf")
-        self._best, self._paid = start, money(start)
+        start = self._scaled(jnp.ones_like(purse.cost), everywhere=True)
+        before = self._money(start)
+        self._best, self._paid = start, before
         if (said := self._saved) is not None:
             self._round, self._paid, self._bound = said["round"], said["paid"], said["proved"]
             self._best = jnp.asarray(said["best"])
@@ -89,22 +104,40 @@ class Search:
             first = self._round == 0
             state = self._descend(self._paid, self._start() if first else logits(self._best, purse))
             x = self._scaled(state.x)
-            if money(x) < self._paid:
-                self._best, self._paid = x, money(x)
-            here = self._goal.tangent(x, jnp.asarray(_SHARP, x.dtype))
+            if self._money(x) < self._paid:
+                self._best, self._paid = x, self._money(x)
+            here = self.tangent(x)
             for u, g in ((state.offset, state.slope), here):
-                least, reached = cheapest(g, u - 1, purse)
+                least, reached = _cheapest(g, u - 1, purse)
                 self._bound = max(self._bound, float(least)) if bool(reached) else self._bound
             self._round += 1
             self.points.append((self.steps_taken, self._paid, self._bound))
             if self._paid <= self._bound * (1 + self._tolerance):
                 break
-        return Found(self._best, self._paid, self._bound, before)
+        return Found(np.asarray(self._best, np.float64), self._paid, self._bound, before)
 
-    def control(self, budget: float) -> float:
-        """Return the exact value of random divisions with moves between two groups."""
+    def control(self, found: Found, budget: float | None) -> float:
+        """Return what random divisions with moves between two groups reach.
+
+        Without a budget they divide the money that was found, and are scaled until the target is
+        met.
+        """
         count = (1 + GRADIENT_COST) * self.steps_taken
-        return self.score(climbed(self._goal.least, self._purse, budget, self._seed, count))
+        money = found.value if budget is None else budget
+        x = climbed(self._goal.shared, self._purse, money, self._seed, count)
+        return self._money(self._scaled(x)) if budget is None else self.score(x)
+
+    def _money(self, x: Factors) -> float:
+        return float(np.asarray(self._purse.cost, np.float64) @ np.asarray(x, np.float64))
+
+    def _spent(self, x: Factors, budget: float) -> jax.Array:
+        """Return factors that leave nothing to groups without load, and all money to the others."""
+        purse = self._purse
+        above = jnp.where(self._loaded, x - purse.least, 0)
+        whole = (purse.cost * above).sum()
+        free = budget - (purse.cost * purse.least).sum()
+        more = jnp.where(whole > 0, free / jnp.where(whole > 0, whole, 1), 1)
+        return jnp.minimum(purse.least + above * jnp.maximum(more, 0), purse.most)
 
     def _start(self) -> jax.Array:
         as_built = logits(jnp.ones_like(self._purse.cost), self._purse)
@@ -118,13 +151,16 @@ class Search:
             state = jax.tree.map(jnp.asarray, unpacked("state", said, state))
             self.points = [(int(s), o, b) for s, o, b in said["points"].tolist()]
             self.steps_taken, self.evaluations = said["steps"], said["evaluations"]
+            self.solves = said["solves"]
         self._saved = None
+        advance = partial(descent.advance, self._goal.shared, _RATE, self._steps, self._turns)
         with Progress(self._steps, what="steps") as progress:
             while int(state.step) < self._steps and not self._proved(state):
-                state, trace = self._advance(state, jnp.asarray(money, z.dtype), self._purse)
+                state, trace = advance(state, jnp.asarray(money, z.dtype), self._purse)
                 self._note(trace)
                 self._save(state)
                 progress.update(int(state.step), float(state.value), float(state.bound))
+        self._save(state, done=True)
         return state
 
     def _proved(self, state: descent.State) -> bool:
@@ -137,19 +173,20 @@ class Search:
         self.steps_taken += len(trace)
         self.evaluations += len(trace)
 
-    def _save(self, state: descent.State) -> None:
-        if self._kept is None or not (self._kept.due or int(state.step) >= self._steps):
+    def _save(self, state: descent.State, done: bool = False) -> None:
+        if self._kept is None or not (self._kept.due or done):
             return
         self._kept.save(packed("state", state) | {
             "round": self._round, "paid": self._paid, "proved": self._bound,
             "best": np.asarray(self._best), "steps": self.steps_taken,
-            "evaluations": self.evaluations, "points": np.array(self.points, float).reshape(-1, 3),
+            "evaluations": self.evaluations, "solves": self.solves,
+            "points": np.array(self.points, float).reshape(-1, 3),
         })  # fmt: skip
 
-    def _polished(self, x: Factors, budget: float) -> tuple[Factors, float]:
+    def _polished(self, x: Factors, least: float, budget: float) -> tuple[Factors, float]:
         """Return the factors, improved by exact gradients where fair sharing wastes some links."""
         value = self.score(x)
-        if value <= float(self._goal.least(x)) * (1 + self._tolerance / 4):
+        if value <= least * (1 + max(self._tolerance / 4, _ALIKE)):
             return x, value
         money = jnp.asarray(budget, x.dtype)
         at = lambda z: self._goal.exact(factors(z, money, self._purse))
@@ -166,30 +203,41 @@ class Search:
             z, state = moved(rule, gradient / found, state, z)
         return x, value
 
-    def _scaled(self, x: Factors) -> Factors:
-        """Return factors in the same proportions that just meet the target."""
-        clip = lambda s: jnp.clip(x * s, self._purse.least, self._purse.most)
-        fast = _crossing(lambda s: 1 / float(self._goal.least(clip(s))))[1]
-        if self.score(clip(fast)) <= 1 + 1e-9:
-            return clip(fast)
-        return clip(_crossing(lambda s: 1 / self.score(clip(s)), fast, fast * 1e3)[1])
+    def _scaled(self, x: Factors, everywhere: bool = False) -> jax.Array:
+        """Return factors in the same proportions that just meet the target, as far as any do.
+
+        Groups without load get the smallest factor, unless all are to be alike.
+        """
+        purse = self._purse
+        some, x = self._loaded | everywhere, jnp.maximum(x, smallest(self._kind))
+
+        def clip(s: float) -> jax.Array:
+            return jnp.where(some, jnp.clip(x * s, purse.least, purse.most), purse.least)
+
+        # A hair more, so that roundings do not miss the target.
+        hair = 1 + 16 * float(jnp.finfo(self._kind).eps)
+        shared = partial(descent.valued, self._goal.shared)
+        y = np.log(np.asarray(x, np.float64))
+        low, high = -_WIDEST - y.max(), np.log(UNLIMITED) + _WIDEST - y.min()
+        fast = _crossing(lambda s: 1 / float(shared(clip(s))), low, high)[1]
+        if self.score(found := clip(fast * hair)) <= 1:
+            return found
+        fast = _crossing(lambda s: 1 / self.score(clip(s)), np.log(fast), high)[1]
+        return found if self.score(found := clip(fast * hair)) <= 1 else clip(fast)
 
 
-def alike(purse: Purse, money: float) -> Factors:
+def alike(purse: Purse, money: float) -> jax.Array:
     """Return one factor for all groups that the money pays for, within the limits of each."""
-    return _even(purse, _crossing(lambda s: float((purse.cost * _even(purse, s)).sum()) / money)[0])
+    even = lambda s: jnp.clip(s * jnp.ones_like(purse.cost), purse.least, purse.most)
+    low = np.log(money / float(purse.cost.sum())) - _WIDEST
+    high = np.log(money / float(purse.cost.min()))
+    spent = lambda s: float((purse.cost * even(s)).sum()) / money
+    return even(_crossing(spent, low, high)[0])
 
 
-def _even(purse: Purse, s: float) -> Factors:
-    return jnp.clip(s * jnp.ones_like(purse.cost), purse.least, purse.most)
-
-
-def _crossing(
-    rising: Callable[[float], float], low: float = 1e-9, high: float = UNLIMITED
-) -> tuple[float, float]:
-    """Return a bracket of where a rising function reaches 1."""
-    a, b = np.log(low), np.log(high)
-    while b - a > 1e-12:
-        middle = (a + b) / 2
-        a, b = (middle, b) if rising(float(np.exp(middle))) < 1 else (a, middle)
-    return float(np.exp(a)), float(np.exp(b))
+def _crossing(rising: Callable[[float], float], low: Any, high: Any) -> tuple[float, float]:
+    """Return a bracket of where a rising function reaches 1, between two logarithms."""
+    while high - low > 1e-12 * max(1.0, abs(high)):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(float(np.exp(middle))) < 1 else (low, middle)
+    return float(np.exp(low)), float(np.exp(high))

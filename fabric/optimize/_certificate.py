@@ -23,33 +23,68 @@ class Limit(NamedTuple):
 
 
 def risk_weights(
-    xp: Any, worst: Float[Array, " matrices"], over: str, tail: float | Array, power: float | Array
+    xp: Any,
+    worst: Float[Array, " matrices"],
+    share: Float[Array, " matrices"],
+    over: str,
+    tail: float | Array,
+    power: float | Array,
 ) -> Float[Array, " matrices"]:
     """Return the weight of every matrix in the objective, 1 in all.
 
     Args:
         xp: `numpy` or `jax.numpy`.
         worst: (matrices,), the largest utilisation of each.
-        over: "mean"; "worst": a soft maximum of the power; "cvar": the worst share `tail`.
+        share: (matrices,), how often each of them runs, 1 in all.
+        over: "worst": a soft maximum of the power; "mean" and "sum": the shares; "cvar": those of
+            the worst `tail` of them.
         tail: From 0 to 1.
-        power: Of the soft maximum; infinite picks one.
+        power: Of the soft maximum.
     """
-    n = worst.shape[0]
-    if over == "mean" or n == 1:
-        return xp.full(n, 1 / n, worst.dtype)
+    if over == "worst":
+        top = worst.max()
+        soft = xp.exp(power * xp.log(worst / top))
+        return soft / soft.sum()
+    if over != "cvar":
+        return share
     order = xp.argsort(-worst)
-    if over == "cvar":
-        share = xp.clip(tail * n - xp.arange(n, dtype=worst.dtype), 0, 1) / (tail * n)
-        return share[xp.argsort(order)]
-    soft = xp.exp(power * xp.log(worst / worst[order[0]]))
-    return soft / soft.sum()
+    before = xp.cumsum(share[order]) - share[order]
+    counted = xp.clip(tail - before, 0, share[order]) / tail
+    return counted[xp.argsort(order)]
 
 
-def risk(worst: Float[np.ndarray, " matrices"], over: str, tail: float) -> float:
+def risk(
+    worst: Float[np.ndarray, " matrices"],
+    share: Float[np.ndarray, " matrices"],
+    over: str,
+    tail: float,
+) -> float:
     """Return the objective of the largest utilisation of every matrix."""
     if over == "worst":
         return float(worst.max())
-    return float(risk_weights(np, worst, over, tail, 1.0) @ worst)
+    return float(risk_weights(np, worst, share, over, tail, 1.0) @ worst)
+
+
+def averaged(
+    paid: Float[np.ndarray, " matrices"],
+    share: Float[np.ndarray, " matrices"],
+    over: str,
+    tail: float,
+) -> Float[np.ndarray, " matrices"]:
+    """Return weights near `paid` of an average that the objective is never below."""
+    if over == "worst":
+        return paid / paid.sum()
+    if over != "cvar":
+        return share
+    most, weight = share / tail, paid / paid.sum()
+    for _ in range(len(paid)):  # what is over the limit of some goes to the others
+        weight = np.minimum(weight, most)
+        free = weight < most
+        rest = 1 - weight.sum()
+        if rest <= 1e-15 or not weight[free].sum() > 0:
+            break
+        weight = np.where(free, weight * (1 + rest / weight[free].sum()), weight)
+    return np.minimum(weight, most)
 
 
 def price_bound(

@@ -4,12 +4,15 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from fabric._errors import InfeasibleError, raise_faults, some
+from fabric._errors import InfeasibleError, ModelError, quoted, raise_faults, some
+from fabric._memory import afford
 from fabric._typing import AnyArray
 from fabric._units import parse_rate, parse_time
 from fabric.network import whole_array, whole_or_fault
@@ -19,7 +22,6 @@ from fabric.optimize._circuits_search import (
     Effort,
     Found,
     Problem,
-    Splits,
     one_hop,
     with_transit,
 )
@@ -31,6 +33,10 @@ from fabric.runs import Checkpoint, History, fingerprint
 Matrix = Sequence[Sequence[Any]] | AnyArray
 
 _SCORES, _FEWEST_SCORES = 400, 24
+_BYTES_TRANSIT, _BYTES_DIRECT = 400, 40
+"""Memory at the peak, per three blocks: source, other block on the way, destination."""
+
+_SMALLEST = 1e-250
 _BLOCK = "block{}".format
 
 
@@ -73,24 +79,27 @@ def circuits(
         switches: Optical switches, each with the same even number of ports of a block, half of them
             on its north and half on its south side. Default: no patch is made.
         current: Circuits of today: (blocks, blocks), or the patch (switches, blocks, blocks) as in
-            the answer. They are a start of the search.
+            the answer. They are a start of the search. Where they are set is known of a patch only.
         reconfiguration: How long no traffic flows when circuits change: text, or seconds.
         phase: How long the demand lasts. With `current`, circuits change only where it pays.
             Default: for good, so that a reconfiguration costs nothing.
         steps: Of descent, on circuits and then on the splits.
-        roundings: Jittered roundings. Default: a twelfth of `scores`, 4 at least.
+        roundings: Jittered roundings; no more are scored than `scores` has room for. Default: a
+            twelfth of `scores`, 4 at least.
         scores: Circuits that may be scored in all. Default 400, and fewer beyond 12 blocks, 24 from
             31 on.
-        prove: How long branch and bound may take: text, or seconds. Good for about 10 blocks.
-            Default 0.
+        prove: How long branch and bound may take: text, or seconds. Good for about 10 blocks. Where
+            it runs out of time the answer depends on how fast the machine is. Default 0.
         tolerance: Gap up to which the answer counts as certified.
         seed: Of jitter, exchanges and the control.
-        checkpoint: A file that holds the state of the descent, so that a killed run goes on.
+        checkpoint: A file that holds the state of the descent and all scores, so that a killed run
+            goes on. Without transit there is nothing to keep.
 
     Raises:
         ModelError: If an argument is not as above, all faults at once.
-        InfeasibleError: If a block with traffic has no port, some pairs are left without a way, or
-            the reconfiguration fills the phase and there are no circuits of today.
+        InfeasibleError: If a block with traffic has no port, no circuits are found that give every
+            pair with traffic a way, the reconfiguration fills the phase and there are no circuits
+            of today that serve, or memory does not suffice.
 
     Precision: Descent in the default dtype of JAX; utilisation, bound and gap in float64.
     Cost: 8 blocks about 3 s; 64 blocks with 128 ports under a minute on two cores.
@@ -117,11 +126,15 @@ def circuits(
     lasts = np.inf if phase is None else parse_time(phase, "phase")
     if per <= 0:
         faults.append("`rate` needs more than 0 byte/s.")
+    if lasts <= 0:
+        faults.append("`phase` needs more than 0 s.")
     seed = whole_or_fault("seed", seed, faults, least=0)
     steps = whole_or_fault("steps", steps, faults, least=MIN_STEPS)
     scores = whole_or_fault("scores", _scores(len(wanted)) if scores is None else scores, faults)
     roundings = max(scores // 12, 4) if roundings is None else roundings
     roundings = whole_or_fault("roundings", roundings, faults)
+    if not (isinstance(tolerance, Real) and 0 <= float(tolerance) < 1):
+        faults.append(f"`tolerance` needs a share from 0 to below 1, but got {tolerance!r}.")
     if switches is not None:
         switches = whole_or_fault("switches", switches, faults)
     raise_faults(faults)
@@ -138,12 +151,14 @@ def circuits(
         )
         raise InfeasibleError(message)
     problem = _problem(wanted, room, per, seed)
+    _affordable(len(wanted), transit)
     now = None if today is None else today.circuits
     if transit:
-        effort = Effort(steps, roundings, scores, proving)
-        keep = None
+        effort, keep = Effort(steps, roundings, scores, proving), None
         if checkpoint is not None:
-            keep = Checkpoint(checkpoint, fingerprint("circuits", wanted, room, per, effort, seed))
+            asked = (wanted, room, per, effort, seed, today, switches, dark, lasts, tolerance)
+            kind = str(jnp.result_type(float))
+            keep = Checkpoint(checkpoint, fingerprint("circuits", kind, *asked))
         found = with_transit(problem, now, effort, keep)
     else:
         found = one_hop(problem, now)
@@ -168,20 +183,22 @@ def _report(
     left = 1 - dark / lasts
     slowed = new.utilisation / left if left > 0 else np.inf
     change = now is None or slowed < now.utilisation * (1 - 1e-9)
+    chosen = new if change or now is None else now
+    if not np.isfinite(chosen.utilisation):
+        raise InfeasibleError(_unserved(problem, found, times))
     break_even = 0.0
     if now is not None:
         gain = 1 - new.utilisation / now.utilisation
         break_even = dark / gain if gain > 0 else np.inf
-    chosen = new if change or now is None else now
-    _serves(problem, chosen)
     patch, rewires = _set(chosen.circuits, problem.ports, today, switches, change)
     unit = problem.unit
-    objective, bound = chosen.utilisation * unit, found.bound * unit
+    # What is proved may round to more than what is reached.
+    objective, bound = chosen.utilisation * unit, min(found.bound, chosen.utilisation) * unit
     gap = objective / bound - 1
     return Circuits(
         objective=objective, bound=bound, gap=gap, certified=bool(gap <= tolerance),
         circuits=chosen.circuits, splits=chosen.share, rate=rate, relaxed=found.relaxed * unit,
-        relaxed_bound=found.relaxed_bound * unit, uniform=found.uniform * unit,
+        relaxed_bound=min(found.relaxed_bound, found.relaxed) * unit, uniform=found.uniform * unit,
         control=None if found.control is None else found.control * unit,
         current=None if now is None else now.utilisation * unit, reconfigured=change,
         effective=unit * (slowed if change else chosen.utilisation), break_even=break_even,
@@ -206,18 +223,47 @@ def _set(
     return patch, int(np.maximum(circuits - before, 0).sum()) // 2
 
 
-def _serves(problem: Problem, chosen: Splits) -> None:
-    if np.isfinite(chosen.utilisation):
-        return
-    lost = unserved(chosen.circuits, problem.needs)
+def _unserved(problem: Problem, found: Found, times: tuple[float, float]) -> str:
+    """Return why no circuits serve: proved, or not found, or no time to set those that would."""
+    needs = problem.needs | problem.needs.T
+    partners, ports, direct = needs.sum(1), problem.ports, found.control is None
+    dark, lasts = times
+    if np.isfinite(found.best.utilisation):
+        return (
+            f"The circuits of today (`current`) leave pairs with traffic without a way, and "
+            f"`reconfiguration` takes {dark:g} s of a `phase` of {lasts:g} s, so that there is no "
+            f"time for others. Give a longer `phase`."
+        )
+    reach = ports if direct else _reach(ports)
+    few = np.flatnonzero(partners > reach)
+    if len(few):
+        one = few[0]
+        how = "directly" if direct else "over at most two circuits"
+        remedy = "more `ports`, or `transit=True`" if direct else "more `ports`"
+        return (
+            f"`ports` are too few at {some(few.tolist(), name=_BLOCK)}: {quoted(_BLOCK(one))} has "
+            f"traffic with {partners[one]:,} others, and `ports` of {ports[one]:,} reach "
+            f"{reach[one]:,} {how}. Use {remedy}."
+        )
+    lost = unserved(found.best.circuits, problem.needs)
     names = some([f"{_BLOCK(i)}-{_BLOCK(j)}" for i, j in lost.tolist()])
-    least = int(problem.ports.min())
-    message = (
-        f"`circuits(ports={least})` leaves {len(lost):,} pairs with traffic without a way of at "
-        f"most two circuits: {names}. A block reaches at most {least + least * (least - 1):,} "
-        f"others so. Use more `ports`."
+    return (
+        f"No circuits were found on which all pairs with traffic have a way of at most two; the "
+        f"best leave {len(lost):,} without: {names}. Use more `ports`, or search longer with more "
+        f"`scores` or `prove`."
     )
-    raise InfeasibleError(message)
+
+
+def _reach(ports: Int[np.ndarray, " blocks"]) -> Int[np.ndarray, " blocks"]:
+    """Return how many others each block can reach at most: its neighbours, and all of theirs."""
+    most = np.sort(np.maximum(ports - 1, 0))[::-1].cumsum()
+    near = np.minimum(ports, len(ports) - 1)
+    return near + np.where(near > 0, most[np.maximum(near, 1) - 1], 0)
+
+
+def _affordable(blocks: int, transit: bool) -> None:
+    needed = (_BYTES_TRANSIT if transit else _BYTES_DIRECT) * float(blocks) ** 3
+    afford(f"`circuits` of {blocks:,} blocks", needed, "Take several blocks as one.")
 
 
 def _scores(blocks: int) -> int:
@@ -227,8 +273,9 @@ def _scores(blocks: int) -> int:
 
 
 def _problem(wanted: Pairs, ports: Int[np.ndarray, " blocks"], rate: float, seed: int) -> Problem:
-    in_circuits = wanted / rate
-    busy = np.maximum(in_circuits.sum(1), in_circuits.sum(0))
+    largest = float(wanted.max())
+    demand = wanted / largest
+    busy = np.maximum(demand.sum(1), demand.sum(0))
     shut = np.flatnonzero((busy > 0) & (ports == 0))
     if len(shut):
         message = (
@@ -236,15 +283,27 @@ def _problem(wanted: Pairs, ports: Int[np.ndarray, " blocks"], rate: float, seed
             f"them ports, or leave out their traffic."
         )
         raise InfeasibleError(message)
-    unit = float((busy / np.maximum(ports, 1)).max())
-    return Problem(in_circuits / unit, ports, unit, seed)
+    least = float((busy / np.maximum(ports, 1)).max())
+    unit = float(least * (largest / rate))
+    if not _SMALLEST < unit < 1 / _SMALLEST:
+        message = (
+            f"`demand` of up to {largest:g} byte/s over `rate={rate:g}` byte/s is beyond what "
+            f"numbers hold. Give both in byte/s."
+        )
+        raise ModelError(message)
+    return Problem(demand / least, ports, unit, seed)
 
 
 def _demand(demand: Matrix, faults: list[str]) -> Pairs:
     try:
-        wanted: Any = np.array(demand, dtype=float)
-    except (TypeError, ValueError):
-        wanted = np.zeros(0)
+        given = np.asarray(demand)
+    except ValueError:
+        given = np.zeros(0)  # rows of different lengths
+    known = given.dtype.kind in "iuf"
+    if not known and not all(isinstance(x, Real) for x in given.ravel().tolist()):
+        faults.append("`demand` needs numbers, in byte/s.")
+        return np.zeros((2, 2))
+    wanted: Any = np.array(given, np.float64)
     if wanted.ndim != 2 or wanted.shape[0] != wanted.shape[1] or len(wanted) < 2:
         faults.append(
             f"`demand` needs a row and a column per block, of 2 blocks or more, but has shape "
@@ -287,6 +346,12 @@ def _today(current: Matrix, ports: Int[np.ndarray, " blocks"], switches: int | N
     patch: Any = None
     if count.ndim == 3 and count.shape[1:] == (n, n):
         patch, count = count, count.sum(0) + count.sum(0).T
+        if not len(patch):
+            faults.append("`current` is a patch of no switch. Leave it out.")
+        if len(bad := np.flatnonzero((patch < 0).any((1, 2)))):
+            faults.append(
+                f"`current` needs 0 circuits or more, but not so at switches {some(bad.tolist())}."
+            )
         if switches is not None and len(patch) != switches:
             faults.append(
                 f"`current` is of {len(patch)} switches, but `switches={switches}`. Leave out "

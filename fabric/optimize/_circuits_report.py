@@ -24,8 +24,8 @@ class Circuits:
         gap: objective / bound - 1.
         certified: Whether the gap is within the tolerance.
         circuits: (blocks, blocks), whole and symmetric.
-        splits: (blocks, blocks, blocks), of the traffic from i to j the share that goes by k;
-            k = i is the direct way. 0 for pairs without traffic.
+        splits: (from, by, to): `splits[i, k, j]` is the share of the traffic from block i to block
+            j that goes by block k, and k = i is the direct way. 0 for pairs without traffic.
         rate: byte/s of a circuit, per direction.
         relaxed: Utilisation that circuits of any fractions reach; `relaxed_bound` what they can.
         uniform: Utilisation of the uniform mesh, its splits the best found.
@@ -40,10 +40,12 @@ class Circuits:
             does; 0 without circuits of today.
         patch: (switches, blocks, blocks), circuits in every switch from the north port of the row
             to the south port of the column, if switches are given.
-        rewires: Circuits that are set anew.
-        evaluations: Circuits scored, the control's not counted. `solves`: linear programmes.
+        rewires: Circuits that are set anew, in the patch where that of today is given.
+        evaluations: Circuits scored, the control's not counted. `solves`: linear programmes of
+            circuits, the control's counted too.
         steps: Of descent. `seconds`: wall time, compilation included. `seed`: as given.
-        history: Utilisation and bound after steps and scores.
+        history: Utilisation and bound: of fractions after steps of descent, then of whole circuits
+            after scores.
     """
 
     objective: float

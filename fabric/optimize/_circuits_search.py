@@ -1,5 +1,6 @@
 """From a demand to whole circuits: descent on fractions, a bound, roundings, exchanges, splits."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ from fabric.optimize._mesh_lp import MeshProgrammes, price_bound
 from fabric.optimize._mesh_search import EXACT_BLOCKS, Scorer, Search
 from fabric.optimize._rounding import Counts, Pairs, random_circuits, rounded, unserved
 from fabric.runs import Checkpoint, Progress, packed, unpacked
-from fabric.topologies import direct_connect
+from fabric.topologies._grid import spread_evenly
 
 LP_BLOCKS = 16
 """Up to so many blocks the relaxed optimum is a linear programme of a second."""
@@ -90,39 +91,60 @@ class _Relaxed:
     points: Points
 
 
+class Kept:
+    """What a checkpoint holds of descent and searches; without a file nothing."""
+
+    def __init__(self, file: Checkpoint | None):
+        self._file = file
+        self.state = (None if file is None else file.load()) or {}
+
+    def add(self, part: Callable[[], dict[str, Any]], done: bool = False) -> None:
+        """Save what is new, if it is time to or a part of the work is done."""
+        if self._file is not None and (done or self._file.due):
+            self.state |= part()
+            self._file.save(self.state)
+
+
 def with_transit(
-    problem: Problem, today: Counts | None, effort: Effort, keep: Checkpoint | None
+    problem: Problem, today: Counts | None, effort: Effort, file: Checkpoint | None
 ) -> Found:
     """Return the best circuits found for traffic that goes direct or by one other block."""
-    small = len(problem.ports) <= LP_BLOCKS
-    programmes = MeshProgrammes(problem.demand) if small else None
+    blocks, keep = len(problem.ports), Kept(file)
+    programmes = MeshProgrammes(problem.demand) if blocks <= LP_BLOCKS or effort.prove else None
     relaxed = _relax(problem, programmes, effort.steps, keep)
-    uniform = _uniform(problem)
     starts = _starts(problem, relaxed, effort.roundings)
-    starts += [uniform] if today is None else [uniform, today]
-    search = _search(problem, starts, relaxed, effort, random=False)
+    uniform = _uniform(problem)
+    starts[1:1] = [uniform] if today is None else [uniform, today]
     others = [
         random_circuits(problem.ports, problem.needs, _draw(problem, 2, i))
         for i in range(len(starts))
     ]
-    control = _search(problem, others, relaxed, effort, random=True)
-    bound, best = relaxed.bound, search.best
-    if effort.prove:
-        whole = MeshProgrammes(problem.demand).free(problem.ports, whole=True, seconds=effort.prove)
-        bound = max(bound, 1 / whole.bound)
-        if whole.circuits is not None and 1 / whole.multiple < search.top:
-            best = whole.circuits
-    asked = [best, uniform, control.best] + ([] if today is None else [today])
-    ways = [search.ways, None, control.ways, None]
-    ways = [relaxed.ways if one is None else one for one in ways[: len(asked)]]
-    final = _settled(problem, programmes, asked, ways, effort.steps)
-    exact = len(problem.ports) <= EXACT_BLOCKS
-    points = [(relaxed.steps + scored, top, bound) for scored, top in search.points]
+    search = _search(problem, starts, relaxed, effort, programmes, keep, "search")
+    control = _search(problem, others, relaxed, effort, programmes, keep, "control")
+    asked = {"best": (search.best, search.score.kept), "uniform": (uniform, relaxed.ways)}
+    if today is not None:
+        asked["today"] = today, relaxed.ways
+    bound = relaxed.bound
+    if effort.prove and programmes is not None:
+        whole = programmes.whole(problem.ports, effort.prove)
+        bound = max(bound, whole.bound)
+        if whole.circuits is not None:
+            asked["whole"] = whole.circuits, relaxed.ways
+    choices = len(asked)
+    asked["control"] = control.best, control.score.kept
+    counts, ways = zip(*asked.values(), strict=True)
+    settled = _settled(problem, programmes, list(counts), list(ways), effort.steps)
+    final = dict(zip(asked, settled, strict=True))
+    best = min(settled[:choices], key=lambda one: one.utilisation)
+    points = [(relaxed.steps + scored, top, relaxed.bound) for scored, top in search.points]
+    points.append((relaxed.steps + search.used, best.utilisation, bound))
+    solves = len(final) + 1 if blocks <= LP_BLOCKS else 0
     return Found(
-        best=final[0], current=final[3] if today is not None else None, bound=bound,
-        relaxed=relaxed.utilisation, relaxed_bound=relaxed.bound, uniform=final[1].utilisation,
-        control=final[2].utilisation, evaluations=search.used,
-        solves=(search.used + control.used if exact else 0) + (len(final) if small else 0),
+        best=best, current=final.get("today"), bound=bound,
+        relaxed=relaxed.utilisation, relaxed_bound=relaxed.bound,
+        uniform=final["uniform"].utilisation, control=final["control"].utilisation,
+        evaluations=search.used,
+        solves=solves + (search.used + control.used if blocks <= EXACT_BLOCKS else 0),
         steps=relaxed.steps, points=relaxed.points + points,
     )  # fmt: skip
 
@@ -130,72 +152,68 @@ def with_transit(
 def one_hop(problem: Problem, today: Counts | None) -> Found:
     """Return the best circuits for traffic that goes direct only; exact.
 
-    At utilisation u a pair needs ceil(D / u) circuits, D the larger of both directions, so the
-    least u that fits the ports is among D / 1, D / 2, ...
+    At utilisation u a pair needs ceil(D / u) circuits, D the larger of both directions. The least u
+    at which the ports suffice is found by halving, down to the next number that a float can hold.
     """
     ports, n = problem.ports, len(problem.ports)
     a, b = np.triu_indices(n, 1)
     pairs = np.maximum(problem.demand, problem.demand.T)[a, b]
-    tried = np.unique((pairs[pairs > 0, None] / np.arange(1, ports.max() + 1)).ravel())
-
-    def need(u: float) -> Int[np.ndarray, " pairs"]:
-        # A quotient that rounding lifted above a whole number is that number.
-        return np.ceil(pairs / u * (1 - 1e-12)).astype(np.int64)
 
     def fits(u: float) -> bool:
-        count = need(u)
+        count = np.ceil(pairs / u)
         return bool((np.bincount(a, count, n) + np.bincount(b, count, n) <= ports).all())
 
-    low, high = 0, len(tried)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(tried[middle]) else (middle + 1, high)
+    in_all = np.bincount(a, pairs, n) + np.bincount(b, pairs, n)
+    floor = float((in_all / np.maximum(ports, 1)).max())
+    low, high = floor, max(floor, float(pairs.max()))
+    served = fits(high)
+    if fits(low):
+        high = low
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if fits(middle) else (middle, high)
     count = np.zeros((n, n), np.int64)
-    if low < len(tried):
-        count[a, b] = need(tried[low])
+    if served:
+        count[a, b] = np.ceil(pairs / high)
     count += count.T
     share = np.zeros((n, n, n))
     share[np.arange(n), np.arange(n)] = problem.needs
     score = lambda circuits: mesh.utilisation(problem.demand, circuits, share)
-    even = _uniform(problem)
-    best = Splits(count, share, score(count) if low < len(tried) else np.inf)
-    both = np.zeros((n, n))
-    both[a, b] = pairs
-    floor = float(((both + both.T).sum(1) / np.maximum(ports, 1)).max())
+    best = Splits(count, share, score(count))
     now = None if today is None else Splits(today, share, score(today))
-    return Found(best, now, best.utilisation, floor, floor, score(even), None)
+    return Found(best, now, best.utilisation, floor, floor, score(_uniform(problem)), None)
 
 
-def _relax(
-    problem: Problem, programmes: MeshProgrammes | None, steps: int, keep: Checkpoint | None
-) -> _Relaxed:
+def _relax(problem: Problem, programmes: MeshProgrammes | None, steps: int, keep: Kept) -> _Relaxed:
     """Descend on circuits and splits together until the bound is met or the steps are done."""
     kind = jnp.result_type(float)
     demand, ports = problem.demand.astype(kind), problem.ports.astype(kind)
     state, done, bound, points = mesh.begin(_first(problem, kind)), 0, 1.0, Points()
-    if programmes is not None:
-        bound = max(bound, 1 / programmes.free(problem.ports).bound)
-    saved = None if keep is None else keep.load()
-    if saved is not None:
+    exact = programmes if len(ports) <= LP_BLOCKS else None
+    if exact is not None:
+        bound = max(bound, exact.relaxed(problem.ports))
+    saved = keep.state
+    if saved:
         state, done, bound = unpacked("descent", saved, state), saved["done"], saved["bound"]
         points = [(int(row[0]), row[1], row[2]) for row in saved["points"].tolist()]
+
+    def part() -> dict[str, Any]:
+        return packed("descent", state) | {"done": done, "bound": bound, "points": np.array(points)}
+
     powers, sizes = mesh.schedule(steps)
     with Progress(steps, what="steps") as progress:
         while done < steps and not (points and points[-1][1] <= bound * (1 + _TIGHT)):
-            part = slice(done, min(done + MIN_STEPS, steps))
-            state = mesh.relax(state, powers[part], sizes[part], demand, ports)
-            done, best = part.stop, state[2]
-            if programmes is None:
+            now = slice(done, min(done + MIN_STEPS, steps))
+            state = mesh.relax(state, powers[now], sizes[now], demand, ports)
+            done, best = now.stop, state[2]
+            if exact is None:
                 bound = max(bound, price_bound(problem.demand, best.price, problem.ports))
             points.append((done, float(best.utilisation), bound))
             progress.update(
                 done, objective=points[-1][1] * problem.unit, bound=bound * problem.unit
             )
-            if keep is not None and keep.due:
-                keep.save(
-                    packed("descent", state)
-                    | {"done": done, "bound": bound, "points": np.array(points)}
-                )
+            keep.add(part)
+    if not saved or done > saved["done"]:
+        keep.add(part, done=True)
     ways = np.asarray(state[2].params["ways"])
     circuits, share = _exact(
         mesh.sinkhorn(state[2].params["mesh"], jnp.asarray(ports)), ways, problem
@@ -238,10 +256,7 @@ def _uniform(problem: Problem) -> Counts:
     """Return the same circuits, as nearly as ports allow, between all pairs."""
     ports, n = problem.ports, len(problem.ports)
     if ports.min() == ports.max() and ports.min() >= n - 1:
-        labels = direct_connect(n, int(ports[0])).labels
-        count = np.zeros((n, n), np.int64)
-        np.add.at(count, (labels.src, labels.dst), 1)
-        return count
+        return np.asarray(spread_evenly(n, int(ports[0])), np.int64)
     even = mesh.sinkhorn(jnp.zeros((n, n)), jnp.asarray(ports, jnp.result_type(float)))
     # Exact fractions in place of rounding errors, which floors would punish.
     even = np.round(np.asarray(even, float), 5)
@@ -249,24 +264,31 @@ def _uniform(problem: Problem) -> Counts:
 
 
 def _starts(problem: Problem, relaxed: _Relaxed, roundings: int) -> list[Counts]:
-    """Return different roundings, the first without jitter."""
-    found: dict[bytes, Counts] = {}
-    for i in range(roundings):
-        noise = _NOISE * i / roundings
-        one = rounded(relaxed.circuits, problem.ports, problem.needs, noise, _draw(problem, 1, i))
-        found.setdefault(one.tobytes(), one)
-    return list(found.values())
+    """Return roundings, the first without jitter."""
+    return [
+        rounded(
+            relaxed.circuits, problem.ports, problem.needs, _NOISE * i / roundings,
+            _draw(problem, 1, i),
+        )
+        for i in range(roundings)
+    ]  # fmt: skip
 
 
 def _search(
-    problem: Problem, starts: list[Counts], relaxed: _Relaxed, effort: Effort, random: bool
-) -> Search:
-    scorer = Scorer(problem.demand, relaxed.ways)
+    problem: Problem, starts: list[Counts], relaxed: _Relaxed, effort: Effort,
+    programmes: MeshProgrammes | None, keep: Kept, name: str,
+) -> Search:  # fmt: skip
+    """Search from the starts, at random if this is the control."""
+    random = name == "control"
+    scorer = Scorer(problem.demand, relaxed.ways, programmes)
+    scorer.restore(name, keep.state)
     search = Search(scorer, problem.ports, effort.scores, problem.seed, random)
-    search.begin(starts)
     with Progress(effort.scores, what="random circuits" if random else "circuits") as progress:
+        search.begin(starts)
         for _ in search.run():
             progress.update(search.used, search.top * problem.unit, relaxed.bound * problem.unit)
+            keep.add(lambda: scorer.state(name))
+    keep.add(lambda: scorer.state(name), done=True)
     return search
 
 
@@ -274,13 +296,13 @@ def _settled(
     problem: Problem, programmes: MeshProgrammes | None, counts: list[Counts], ways: list[Any],
     steps: int,
 ) -> list[Splits]:  # fmt: skip
-    """Return the best splits of circuits as they are: exact if there are programmes."""
-    if programmes is not None:
-        found = []
-        for count in counts:
-            share = programmes.fixed(count).share
-            found.append(_scored(problem, count, np.zeros((0,) * 3) if share is None else share))
-        return found
+    """Return the best splits of circuits as they are: exact if there are few blocks."""
+    if programmes is not None and len(problem.ports) <= LP_BLOCKS:
+        found = [programmes.fixed(count) for count in counts]
+        return [
+            _scored(problem, count, None if one is None else one.share)
+            for count, one in zip(counts, found, strict=True)
+        ]
     kind = ways[0].dtype
     stacked = np.stack(counts).astype(kind)
     best = mesh.route_all(
@@ -292,10 +314,11 @@ def _settled(
     ]
 
 
-def _scored(problem: Problem, count: Counts, share: np.ndarray) -> Splits:
-    if len(unserved(count, problem.needs)):
-        return Splits(count, np.zeros((len(count),) * 3), np.inf)
-    return Splits(count, share, mesh.utilisation(problem.demand, count, share))
+def _scored(problem: Problem, count: Counts, share: np.ndarray | None) -> Splits:
+    if share is None:
+        share = _share(np.zeros((len(count),) * 3), count, problem.needs)
+    lost = len(unserved(count, problem.needs))
+    return Splits(count, share, np.inf if lost else mesh.utilisation(problem.demand, count, share))
 
 
 def _draw(problem: Problem, *what: int) -> np.random.Generator:

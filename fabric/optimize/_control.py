@@ -23,7 +23,7 @@ def random_moves(
     """
     rng = np.random.default_rng(seed)
     best, score = now, aim.score(now)
-    valid, demand = aim.paths.valid, aim.demand.sum(axis=1)
+    valid, demand = aim.paths.valid, aim.traffic.sum(axis=1)
     several = np.flatnonzero((valid.sum(axis=1) > 1) & (demand > 0))
     if not len(several):
         return score

@@ -10,6 +10,31 @@ from fabric.collectives import path_latency
 from fabric.optimize._jobs import loads_of
 from fabric.optimize._layout_score import Wires
 from fabric.optimize._layout_wires import Degrees, Fabric
+from fabric.runs import Checkpoint
+
+
+class Kept:
+    """What is known by now, in a checkpoint if there is one.
+
+    Args:
+        checkpoint: Where, or None.
+    """
+
+    def __init__(self, checkpoint: Checkpoint | None = None):
+        self._checkpoint = checkpoint
+        self._state = dict((checkpoint and checkpoint.load()) or {})
+
+    def get(self, name: str, default: Any) -> Any:
+        """Return what was put there; arrays are copied."""
+        found = self._state.get(name, default)
+        return found.copy() if isinstance(found, np.ndarray) else found
+
+    def put(self, state: dict[str, Any], done: bool = False) -> None:
+        """Note what is known, and write it down if it is time to, or all is done."""
+        self._state |= state
+        if self._checkpoint is not None and (done or self._checkpoint.due):
+            self._checkpoint.save(self._state)
+
 
 KINDS = ("tp", "cp", "pp_forward", "pp_backward", "dp", "embedding")
 Array = Any
@@ -33,13 +58,17 @@ class Loads(NamedTuple):
     def of(
         cls, fabric: Fabric, degrees: Sequence[Degrees],
         slots: dict[int, Int[np.ndarray, " slots"]], group_of: Int[np.ndarray, " links"],
-        n_groups: int,
+        n_groups: int, kept: Kept,
     ) -> "Loads":  # fmt: skip
-        """Return what the routes of a fabric carry."""
+        """Return what the routes of a fabric carry, sets in a checkpoint as they were."""
         shape = (2 * len(degrees), len(KINDS))
-        seconds, wait = np.zeros((*shape, n_groups + 1)), np.zeros(shape)
-        doublings = np.zeros(len(seconds))
-        for i, one in enumerate(degrees):
+        empty = np.zeros((*shape, n_groups + 1)), np.zeros(shape), np.zeros(shape[0])
+        seconds, wait, doublings = (
+            kept.get(f"loads/{name}", none)
+            for name, none in zip(cls._fields, empty, strict=True)
+        )  # fmt: skip
+        for i in range(kept.get("loads/sets", 0), len(degrees)):
+            one = degrees[i]
             gpus = one.ranks(slots[one.gpus])
             doublings[2 * i : 2 * i + 2] = np.log2(max(fabric._servers.count(gpus), 1))
             for wraps in (False, True):
@@ -55,6 +84,10 @@ class Loads(NamedTuple):
                     wait[at] = traffic.latency + traffic.steps * path_latency(
                         fabric._network, routes
                     )
+            kept.put({
+                "loads/seconds": seconds, "loads/wait": wait, "loads/doublings": doublings,
+                "loads/sets": i + 1,
+            })  # fmt: skip
         return cls(seconds, wait, doublings)
 
     def taken(self, kind: np.dtype, sets: Int[np.ndarray, " rows"]) -> "Loads":

@@ -7,14 +7,17 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fabric._errors import InfeasibleError, raise_faults, some
-from fabric.network import whole_or_fault
+from fabric.network import Labels, whole_or_fault
 from fabric.optimize._aim import Aim
 from fabric.optimize._path_sets import PathSet
 
+_LARGEST = 65_536  # entries of a group
+_SHARED = 3  # rounds in which entries that groups leave go to others
 _SWEEPS = 60
 _SHARPNESS = (100.0, 300.0, 1000.0, 3000.0, 10000.0)
-_KICKS, _WORK = 400, 3e6  # starts at most, and hops that all of them look at
-_ENOUGH = 2e-3  # loss at which the search ends
+_KICKS, _WORK = 400, 1e6  # starts at most, and hops that all of them look at
+_ENOUGH = 1e-3  # loss at which the search ends
+_HOT = 2e-3  # links are hot that are so much below the most loaded one at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,18 +113,14 @@ def path_tables(
         ModelError: If a number is out of range.
         InfeasibleError: If a switch has more groups than `per_switch` entries.
     """
-    faults: list[str] = []
-    most = whole_or_fault("entries", entries, faults)
-    if per_switch is not None:
-        whole_or_fault("per_switch", per_switch, faults)
-    raise_faults(faults)
-    room = _room(paths, splits, most, per_switch)
+    most, limit = limits(entries, per_switch)
+    room = shared_room(splits, paths.start, most, limit, paths.trunks.network.labels)
     weights = rounded(splits, room)
     ideal, first = aim.score(splits), aim.score(_shares(weights))
     best, objective, moves = _searched(weights, splits, room, aim, first)
     shown = aim.shown
     return PathTables(
-        best, paths, most, per_switch, shown(objective), shown(ideal),
+        best, paths, most, limit, shown(objective), shown(ideal),
         objective / ideal - 1, first / ideal - 1, moves,
     )  # fmt: skip
 
@@ -161,34 +160,60 @@ def largest_remainder(
     return down + (rank < short)
 
 
-def _room(
-    paths: PathSet, splits: np.ndarray, entries: int, per_switch: int | None
-) -> Int[np.ndarray, " pairs"]:
-    """Return how many entries each group may have, what some leave spread over the others."""
-    room = np.full(paths.n_pairs, entries)
+def limits(entries: object, per_switch: object) -> tuple[int, int | None]:
+    """Return how many entries a group and a switch may have, checked.
+
+    Raises:
+        ModelError: If one is no whole number from 1, or is out of range.
+    """
+    faults: list[str] = []
+    most = whole_or_fault("entries", entries, faults, 1, _LARGEST)
+    limit = None if per_switch is None else whole_or_fault("per_switch", per_switch, faults)
+    raise_faults(faults)
+    return most, limit
+
+
+def shared_room(
+    splits: Float[np.ndarray, "groups width"],
+    switch: Int[np.ndarray, " groups"],
+    entries: int,
+    per_switch: int | None,
+    labels: Labels,
+) -> Int[np.ndarray, " groups"]:
+    """Return how many entries each group may have, what some leave spread over the others.
+
+    Args:
+        splits: Ideal shares.
+        switch: (groups,), the node that holds each.
+        entries: Most of a group.
+        per_switch: Most of all groups of a switch.
+        labels: Of the nodes.
+
+    Raises:
+        InfeasibleError: If a switch has more groups than `per_switch` entries.
+    """
     if per_switch is None:
-        return room
-    n = paths.trunks.network.n_nodes
-    groups = np.bincount(paths.start, minlength=n)
+        return np.full(len(switch), entries)
+    n = labels.n_nodes
+    groups = np.bincount(switch, minlength=n)
     crowded = np.flatnonzero(groups > per_switch)
     if len(crowded):
-        name = lambda s: paths.trunks.network.labels.node_name(int(s))
+        name = lambda s: labels.node_name(int(s))
         message = (
             f"`per_switch={per_switch:,}` is too few: {len(crowded):,} switches have more groups, "
             f"up to {int(groups.max()):,}: {some(crowded, name=name)}. Allow at least "
             f"{int(groups.max()):,}, one entry per destination."
         )
         raise InfeasibleError(message)
-    share = np.minimum(per_switch // np.maximum(groups, 1), entries)
-    room = share[paths.start]
-    for _ in range(3):
-        wanted = rounded(splits, np.full(paths.n_pairs, entries)).sum(axis=1)
+    room = np.minimum(per_switch // np.maximum(groups, 1), entries)[switch]
+    wanted = rounded(splits, np.full(len(switch), entries)).sum(axis=1)
+    for _ in range(_SHARED):
         taken = np.minimum(room, wanted)
-        left = per_switch - np.bincount(paths.start, taken, n).astype(np.int64)
+        left = per_switch - np.bincount(switch, taken, n).astype(np.int64)
         tight = wanted > taken
-        sharers = np.maximum(np.bincount(paths.start, tight, n).astype(np.int64), 1)
-        room = np.minimum(taken + np.where(tight, (left // sharers)[paths.start], 0), entries)
-    return np.maximum(room, 1)
+        sharers = np.maximum(np.bincount(switch, tight, n).astype(np.int64), 1)
+        room = np.minimum(taken + np.where(tight, (left // sharers)[switch], 0), entries)
+    return room
 
 
 def _searched(
@@ -226,18 +251,18 @@ class _Search:
 
     def __init__(self, splits: np.ndarray, room: np.ndarray, aim: Aim):
         worst = aim.uses(splits).max(axis=0)
-        target = np.full_like(worst, worst.max()) if aim.over == "worst" else worst
+        target = np.full_like(worst, worst.max()) if aim.over.name == "worst" else worst
         self._target = np.maximum(target, 1e-300)
         self._aim, self._room, self.moves = aim, room, 0
         self._hops = np.ascontiguousarray(aim.paths.hops)
-        self._demand = np.ascontiguousarray(aim.demand)
-        self._order = np.argsort(-aim.demand.max(axis=1, initial=0), kind="stable")
+        self._demand = np.ascontiguousarray(aim.loads.demand)
+        self._order = np.argsort(-aim.loads.demand.max(axis=1, initial=0), kind="stable")
         self.work = self._hops.size * self._demand.shape[1]
 
     def hot(self, weights: np.ndarray) -> np.ndarray:
         """Return which groups use a link that is nearly the most loaded one."""
         use = (self._aim.uses(_shares(weights)) / self._target).max(axis=1)
-        links = np.append(use[:-1] > use.max() * (1 - _ENOUGH), False)
+        links = np.append(use[:-1] > use.max() * (1 - _HOT), False)
         crossing = links[self._hops].any(axis=1).reshape(weights.shape)
         return np.any(crossing & (weights > 0), axis=1)
 

@@ -3,8 +3,9 @@
 import numpy as np
 from jaxtyping import Float
 
+from fabric.optimize._group_tables import limits, rounded, shared_room
 from fabric.optimize._path_sets import PathSet
-from fabric.routing import GroupTables, integer_tables
+from fabric.routing import GroupTables
 
 
 def hop_tables(
@@ -24,7 +25,12 @@ def hop_tables(
         demand: Of each pair, by which shares of several pairs are averaged.
         entries: Most entries of a group.
         per_switch: Most entries of a switch, or None.
+
+    Raises:
+        ModelError: If a number is out of range.
+        InfeasibleError: If a switch has more groups than `per_switch` entries.
     """
+    most, limit = limits(entries, per_switch)
     labels, n_trunks = paths.trunks.network.labels, paths.n_trunks
     row, column = np.nonzero(paths.hops < n_trunks)
     # Pairs that send nothing still need groups: their splits count a little.
@@ -47,13 +53,18 @@ def hop_tables(
     switch = labels.src[np.repeat(key % n_trunks, each)]
 
     group_key = target * n_nodes + switch
+    # A switch that no traffic to a destination reaches needs no group for it.
+    _, of = np.unique(group_key, return_inverse=True)
     order = np.lexsort((link, group_key))
+    order = order[np.bincount(of, use)[of[order]] > 0]
     groups, begin, size = np.unique(group_key[order], return_index=True, return_counts=True)
-    weights = np.zeros(len(order), np.int64)
-    for width in np.unique(size):
-        rows = begin[size == width][:, None] + np.arange(width)
-        weights[rows] = integer_tables(use[order][rows], entries)
+    ideal = np.zeros((len(groups), int(size.max(initial=1))))
+    member = np.arange(len(order)) - np.repeat(begin, size)
+    place = np.repeat(np.arange(len(groups)), size), member
+    ideal[place] = use[order]
+    ideal /= ideal.sum(axis=1, keepdims=True)
+    room = shared_room(ideal, groups % n_nodes, most, limit, labels)
     return GroupTables(
-        groups % n_nodes, groups // n_nodes, np.r_[begin, len(order)], link[order], weights,
-        entries, per_switch,
+        groups % n_nodes, groups // n_nodes, np.append(begin, len(order)), link[order],
+        rounded(ideal, room)[place], most, limit,
     )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +18,10 @@ from fabric.network import Network, Placement, Routes
 from fabric.routing._all_pairs import link_loads
 from fabric.solvers import max_min_rates
 from fabric.training import Layout, Model, parameters_of_stage
+from fabric.training._assemble import Parts
 from fabric.training._compute import compute_times
 from fabric.training._insights import StepTime
+from fabric.training._numbers import WEIGHT
 from fabric.training._phases import Phase, Router, Servers, solved, traffic_of
 from fabric.training._step import _gpu, _memory, _placed, _profile, _refusal, _router
 
@@ -55,6 +59,33 @@ class Job:
         return self.name or self.model.name
 
 
+class Gather(NamedTuple):
+    """The gather of ZeRO-2, which hides behind a pass that other waiting makes longer.
+
+    Attributes:
+        phase: The number of the data-parallel exchange.
+        width: Bytes of a parameter.
+        wait: Its latency.
+        microbatches: Reductions beside the pipeline.
+    """
+
+    phase: int
+    width: float
+    wait: float
+    microbatches: int
+
+    def adds(self, parts: Parts, transfer: AnyArray) -> AnyArray:
+        """Return the share of the gather that may hide while a longer pass makes no step shorter.
+
+        The step has the cubic norm of the pipeline and the reductions: one more second in every
+        microbatch costs m (pipeline / norm)^2, and hides one second.
+        """
+        pipeline = parts.compute + parts.host + parts.tp + parts.cp + parts.pp + parts.bubble
+        many = parts.dp + parts.hidden_dp - (self.width * transfer[self.phase] + self.wait)
+        cost = self.microbatches * (pipeline**3 / (pipeline**3 + many**3)) ** (2 / 3)
+        return jnp.minimum(cost * (1 - 1e-9), 1.0)
+
+
 class JobStep:
     """The step of a job on a network whose groups of links get faster or slower.
 
@@ -65,6 +96,12 @@ class JobStep:
         job: What runs.
         group_of: (links,), which group each link is in; `n_groups` for those that stay.
         n_groups: How many there are.
+
+    Attributes:
+        phases: The exchanges, with their routes.
+        loads: (phases, groups + 1), seconds of the busiest link as built; last those that stay.
+        gather: With ZeRO-2 beside computing.
+        asked: What decides about the step beside the network and the routes.
 
     Raises:
         ModelError: If the model cannot be cut like this.
@@ -84,7 +121,7 @@ class JobStep:
             message = f"Job '{job.called}': {_refusal(model, layout, gpu, profile, held)}"
             raise InfeasibleError(message)
         ranks, _ = _placed(network, layout, job.placement)
-        router, _ = _router(network, job.routing, job.seed)
+        router, rule = _router(network, job.routing, job.seed)
         share, servers = profile.efficiency, Servers.in_(network)
         self._network = effective(network, nvlink=share.nvlink.value, nic=share.nic.value)
         stages = [parameters_of_stage(model, layout, stage) for stage in range(layout.pp)]
@@ -92,12 +129,18 @@ class JobStep:
         traffic = traffic_of(model, layout, profile, ranks, servers, parameters)
         self.phases: list[Phase] = [solved(self._network, one, router) for one in traffic]
         heaviest = float(parameters.max())
+        nodes = servers.count(ranks)
         work = compute_times(model, layout, gpu, profile, heaviest)
-        self.total = StepTime(
-            work, layout, profile, self.phases, model.layers, heaviest, servers.count(ranks)
-        )
-        # The gather of ZeRO-2 hides behind a pass that other waiting makes longer.
-        self.bends = layout.zero == 2 and profile.stack.dp_overlap
+        self.total = StepTime(work, layout, profile, self.phases, model.layers, heaviest, nodes)
+        waits = [(phase.traffic.name, phase.latency) for phase in self.phases]
+        self.asked = (
+            model, layout, gpu, profile, ranks, rule, nodes, waits, job.share, job.called,
+        )  # fmt: skip
+        self.gather = None
+        if layout.zero == 2 and profile.stack.dp_overlap and (layout.dp * layout.cp > 1):
+            i = self.total.names.index("dp")
+            wait = self.phases[i].latency
+            self.gather = Gather(i, WEIGHT[layout.dtype], wait, layout.microbatches)
         self._group_of = group_of
         loads = lambda p: loads_of(self._network, p.routes, p.traffic.size, group_of, n_groups)
         self.loads = np.array([loads(phase) for phase in self.phases]).reshape(-1, n_groups + 1)
@@ -151,7 +194,8 @@ def loads_of(
     capacity = np.where(np.asarray(network.alive), np.asarray(network.capacity, np.float64), 0.0)
     busy = load > 0
     seconds = np.zeros(n_groups + 1)
-    np.maximum.at(seconds, group_of[busy], load[busy] / capacity[busy])
+    with np.errstate(divide="ignore"):
+        np.maximum.at(seconds, group_of[busy], load[busy] / capacity[busy])
     return seconds
 
 
@@ -161,15 +205,21 @@ def listed(jobs: Job | Sequence[Job]) -> tuple[Job, ...]:
     Raises:
         ModelError: If there is none, or a share is not positive.
     """
-    found = (jobs,) if isinstance(jobs, Job) else tuple(jobs)
+    found = tuple(jobs) if isinstance(jobs, Sequence) else (jobs,)
     wrong = [type(job).__name__ for job in found if not isinstance(job, Job)]
     if wrong or not found:
         got = wrong[0] if wrong else "none"
         message = f"`jobs` needs one `Job(model=..., layout=...)` or several, but got {got}."
         raise ModelError(message)
     raise_faults([
+        f"`Job({name}=...)` of job {i} needs a `{kind.__name__}`, but got {type(value).__name__}."
+        for i, job in enumerate(found)
+        for name, value, kind in (("model", job.model, Model), ("layout", job.layout, Layout))
+        if not isinstance(value, kind)
+    ])  # fmt: skip
+    raise_faults([
         f"`Job(share={job.share!r})` of '{job.called}' needs a number above 0."
         for job in found
-        if not (np.isfinite(job.share) and job.share > 0)
+        if not (isinstance(job.share, Real) and np.isfinite(job.share) and job.share > 0)
     ])  # fmt: skip
     return found

@@ -1,14 +1,16 @@
 """`layout`: the best way to cut a training job on a contended fabric, with a proof."""
 
+import functools
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from fabric._errors import InfeasibleError, nearest, raise_faults
+from fabric import routing as routings
+from fabric._errors import InfeasibleError, ModelError, nearest, raise_faults
 from fabric.hardware import Gpu, Profile
 from fabric.network import Network, Placement
 from fabric.network._checks import whole_or_fault
@@ -16,7 +18,7 @@ from fabric.optimize._best_first import Best
 from fabric.optimize._layout_choice import Choice
 from fabric.optimize._layout_score import ClosedForm
 from fabric.optimize._layout_search import Search
-from fabric.optimize._layout_space import Space, orders_of
+from fabric.optimize._layout_space import Space, largest_sizes, orders_of
 from fabric.optimize._layout_wires import Fabric
 from fabric.runs import Checkpoint, History, fingerprint
 from fabric.training import Layout, Model
@@ -45,8 +47,10 @@ class LayoutReport:
         front: Layouts that no other beats in throughput, memory margin and cost at once, fastest
             first; empty unless it was asked for.
         ideal: The layout of the least bound, with its exact score: what one would have taken
-            without solving the fabric.
+            without solving the fabric, only seeing that all is connected.
         legal: Layouts with orders of ranks that suit and fit. `candidates`: that were looked at.
+        unreachable: Of the legal ones, those found to have an exchange that the fabric has no way
+            for.
         pruned: How many were left out, by reason.
         space: All of them; `space.reason(layout)` says why one is left out.
     """
@@ -65,6 +69,7 @@ class LayoutReport:
     front: tuple[Choice, ...]
     ideal: Choice
     legal: int
+    unreachable: int
     candidates: int
     pruned: Mapping[str, int]
     space: Space = field(repr=False, compare=False)
@@ -83,7 +88,7 @@ class LayoutReport:
         """Return the answer for JSON, schema `fabric.search/1`."""
         names = (
             "objective", "bound", "gap", "certified", "evaluations", "solves", "seconds", "seed",
-            "legal", "candidates",
+            "legal", "unreachable", "candidates",
         )  # fmt: skip
         return {
             "schema": "fabric.search/1",
@@ -152,7 +157,7 @@ def layout(
             every chunk.
         rank_orders: "all", or one or several orders such as "tp-cp-dp-pp", fastest first: which
             ranks are neighbours on the fabric.
-        limits: Largest sizes, by name: {"tp": 8, "mb": 16}.
+        limits: Largest sizes, by name: {"tp": 8, "mb": 16}; of tp, cp, dp, pp, vpp, mb and zero.
         least_margin: Share of the memory that has to be left on the heaviest stage.
         placement: The GPUs in the order in which they are filled: "first" (default), "spread", or a
             `Placement`, as of `step`.
@@ -165,20 +170,24 @@ def layout(
             optimum is proved.
         front: Whether the front of throughput, memory margin and cost is wanted too; it takes more
             exact scores.
-        checkpoint: A file that keeps what was solved; the same call goes on from there.
+        checkpoint: A file that keeps what was solved; the same call goes on from there. `routing`
+            has to be a name then, or a function of `fabric.routing`, with options by `partial`.
 
     Returns:
         A `LayoutReport`.
 
     Raises:
-        ModelError: If an argument is out of range, or the sequence is too long for the model.
-        InfeasibleError: If no layout suits and fits, with the reasons; if there are fewer GPUs, or
-            one cannot be reached.
+        ModelError: If an argument is out of range, or the sequence is too long for the model; of
+            arguments, all faults at once.
+        InfeasibleError: If no layout suits and fits, with the reasons; if there are fewer GPUs; if
+            all layouts have an exchange that the fabric has no way for; if the table of layouts
+            would not fit in memory.
 
-    Precision: Bounds are computed in the default float type of JAX and lowered by 4e-6 in float32;
-        scores in float64.
-    Cost: Closed forms of ten million layouts take some seconds. On 4,096 GPUs the bounds of one set
-        of degrees and order of ranks take 30 ms, its exact exchanges some tenths of a second.
+    Precision: Scores are computed in float64, from rates in the default float type of JAX. Bounds
+        are lowered by the rounding of both, 4.4e-5 with float32.
+    Cost: Closed forms of ten million layouts take some seconds. What data parallelism takes at
+        least is bounded only for the sets of degrees that the best layouts may have, in 30 ms each
+        on 4,096 GPUs; exact exchanges of a set take some tenths of a second.
 
     Examples:
         >>> import fabric as fb
@@ -191,17 +200,19 @@ def layout(
         A. Land and A. Doig, 1960, for search by bounds. The step: `docs/step-model.md`.
     """
     begun = time.perf_counter()
-    counts = _checked(
-        network, model, gpus, objective, recompute, top, tolerance, least_margin, placement
+    counts, limits, orders = _checked(
+        network, model, gpus, objective, recompute, top, tolerance, least_margin, seed, limits,
+        rank_orders, placement, routing, profile, gpu,
     )  # fmt: skip
     gpu = _gpu(network, gpu)
     profile = _profile(gpu, profile)
     router, rule = _router(network, routing, seed)
     space = Space.of(
         model, profile, capacity=gpu.memory.value, gpus=counts, gbs=gbs, seq=seq, dtype=dtype,
-        schedule=schedule, recompute=recompute, rank_orders=orders_of(rank_orders), limits=limits,
+        schedule=schedule, recompute=recompute, rank_orders=orders, limits=limits,
         least_margin=least_margin,
     )  # fmt: skip
+    gbs, seq, top = space.gbs, space.seq, int(top)
     if not space.n_rows:
         raise InfeasibleError(_refusal(space, counts, gpu))
     slots = {n: _placed(network, Layout(dp=n, gbs=n, seq=1), placement)[0] for n in counts}
@@ -209,8 +220,8 @@ def layout(
     if checkpoint is not None:
         asked = (
             network, model, profile, gpu, counts, gbs, seq, dtype, schedule, objective, recompute,
-            rank_orders, dict(limits or {}), least_margin, list(slots.values()), rule, top,
-            tolerance, front,
+            orders, limits, least_margin, list(slots.values()),
+            _told(routing) if callable(routing) else rule, top, tolerance, front,
         )  # fmt: skip
         known = Checkpoint(checkpoint, fingerprint(*asked))
     fabric = Fabric(network, model, profile, seq, dtype, router, named=not callable(routing))
@@ -218,6 +229,12 @@ def layout(
     search = Search(space, form, fabric, slots, known, by_cost=objective == "cost")
     best = Best(min(top, space.n_rows), tolerance)
     searched = search.run(best)
+    if not len(best.rows):
+        message = (
+            f"None of {space.n_rows:,} layouts that suit and fit can exchange all it has to on "
+            f"this fabric. Of the first one: {search.obstacle(search.first)}"
+        )
+        raise InfeasibleError(message)
     fronts = search.fronts(tolerance) if front else np.zeros(0, np.int64)
     choices = [search.choice(row) for row in best.rows.tolist()]
     value = float(best.values[0])
@@ -227,33 +244,71 @@ def layout(
         evaluations=search.evaluations, solves=search.solves, steps=search.evaluations,
         seconds=time.perf_counter() - begun, seed=seed, history=History.of(list(searched.history)),
         top=tuple(choices), front=tuple(search.choice(row) for row in fronts.tolist()),
-        ideal=search.choice(search.first), legal=space.n_rows, candidates=space.candidates,
-        pruned=space.pruned, space=space,
+        ideal=search.choice(search.first), legal=space.n_rows, unreachable=search.unreachable,
+        candidates=space.candidates, pruned=space.pruned, space=space,
     )  # fmt: skip
 
 
-def _checked(
-    network: Network, model: object, gpus: int | Sequence[int] | None, objective: str,
-    recompute: str, top: int, tolerance: float, least_margin: float, placement: object,
-) -> list[int]:  # fmt: skip
-    """Return the numbers of GPUs, or raise with all faults."""
-    faults: list[str] = []
-    if not isinstance(model, Model):
-        faults.append(
-            f"`layout(model=...)` needs `Model.listed('llama-3.1-70b')` or "
-            f"`readers.hf_config(path)`, but got {type(model).__name__}."
+def _told(routing: Router) -> tuple[str, list[object]]:
+    """Return what tells one routing function from another.
+
+    Raises:
+        ModelError: If it is none of `fabric.routing`, with options by `partial` or without.
+    """
+    rule: Any = routing
+    options: list[object] = []
+    while isinstance(rule, functools.partial):
+        options.append([rule.args, rule.keywords])
+        rule = rule.func
+    name = getattr(rule, "__name__", type(rule).__name__)
+    if getattr(routings, name, None) is not rule:
+        message = (
+            f"`checkpoint` has to tell one routing from another, but `routing` is a function "
+            f"`{name}`, which may be anything. Give a name such as 'ecmp', a "
+            f"`functools.partial` of a function of `fabric.routing`, or no `checkpoint`."
         )
+        raise ModelError(message)
+    return name, options
+
+
+def _checked(
+    network: object, model: object, gpus: object, objective: object, recompute: object,
+    top: object, tolerance: object, least_margin: object, seed: object, limits: object,
+    rank_orders: object, placement: object, routing: object, profile: object, gpu: object,
+) -> tuple[list[int], dict[str, int], tuple[tuple[str, ...], ...]]:  # fmt: skip
+    """Return numbers of GPUs, largest sizes and orders of ranks, or raise with all faults."""
+    faults = [
+        f"`layout({name}=...)` needs {fix}, but got {type(given).__name__}."
+        for name, given, kind, fix in (
+            ("network", network, Network, "a `Network`, as of `topologies.cluster`"),
+            ("model", model, Model, "`Model.listed('llama-3.1-70b')` or `readers.hf_config(path)`"),
+            ("placement", placement, Placement | str | None, "a name or `Placement(nodes)`"),
+            ("routing", None if callable(routing) else routing, str | None, "a name or a function"),
+            ("profile", profile, Profile | str | None, "a name or a `Profile`"),
+            ("gpu", gpu, Gpu | str | None, "a name or a `Gpu`"),
+        )
+        if not isinstance(given, kind)
+    ]
     for name, value, words in (
         ("objective", objective, OBJECTIVES), ("recompute", recompute, RECOMPUTE),
     ):  # fmt: skip
         if value not in words:
             faults.append(f"`layout({name}={value!r})`: {nearest(str(value), words)}")
     whole_or_fault("top", top, faults)
+    whole_or_fault("seed", seed, faults, least=0)
     for name, share in (("tolerance", tolerance), ("least_margin", least_margin)):
-        if not 0 <= share < 1:
+        if isinstance(share, bool | str) or not _within(share):
             faults.append(f"`{name}` needs a share from 0 to below 1, but got {share!r}.")
-    present = len(network.hosts)
-    listed = [present] if gpus is None else list(gpus) if isinstance(gpus, Sequence) else [gpus]
+    sizes = largest_sizes(limits, faults)
+    try:
+        orders = orders_of(rank_orders)
+    except ModelError as error:
+        orders = ()
+        faults.append(str(error))
+    present = len(network.hosts) if isinstance(network, Network) else 1
+    listed = [present] if gpus is None else [gpus]
+    if isinstance(gpus, Iterable) and not isinstance(gpus, str) and getattr(gpus, "ndim", 1):
+        listed = list(gpus)
     counts = [whole_or_fault("gpus", n, faults) for n in listed]
     if not counts:
         faults.append("`gpus` needs one number at least. Leave it out to use all.")
@@ -268,7 +323,14 @@ def _checked(
             f"`gpus={max(counts):,}`, but the network has {present:,}. Use at most {present:,}."
         )
         raise InfeasibleError(message)
-    return list(dict.fromkeys(counts))
+    return list(dict.fromkeys(counts)), sizes, orders
+
+
+def _within(share: Any) -> bool:
+    try:
+        return bool(0 <= share < 1)
+    except (TypeError, ValueError):
+        return False
 
 
 def _refusal(space: Space, counts: Sequence[int], gpu: Gpu) -> str:

@@ -1,19 +1,25 @@
 """`Choice`: one layout of a search with its score, ready to use."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fabric.network import Placement
+from fabric.optimize._layout_wires import DIMENSIONS
 from fabric.training import Layout
 
+_FSDP = (
+    "--use-distributed-optimizer --use-megatron-fsdp --no-gradient-accumulation-fusion "
+    "--ckpt-format fsdp_dtensor --data-parallel-sharding-strategy"
+)
 _ZERO = (
     "",
     "--use-distributed-optimizer",
-    "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads",
-    "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params",
+    f"{_FSDP} optim_grads",
+    f"{_FSDP} optim_grads_params",
 )
 _DTYPE = {"bf16": "--bf16", "fp16": "--fp16", "fp8": "--bf16 --fp8-format hybrid", "fp32": ""}
-_ORDER = {"tp-cp-dp-pp": "", "tp-cp-pp-dp": "--use-tp-pp-dp-mapping"}
+_MAPPED = ("tp", "cp", "pp", "dp")
 _HOUR, _BILLION = 3600.0, 1e9
 
 
@@ -58,7 +64,8 @@ class Choice:
         Args:
             layers: Of the model.
 
-        An order of ranks that Megatron has no option for is set by the placement alone.
+        With `--use-tp-pp-dp-mapping` Megatron numbers its ranks in the order of the GPUs; without
+        it, `placement` has the GPU of each of its ranks. There is no option for "gpipe".
 
         References:
             NVIDIA/Megatron-LM, megatron/training/arguments.py.
@@ -76,7 +83,7 @@ class Choice:
             f"--global-batch-size {one.gbs}",
             f"--seq-length {one.seq}",
             _DTYPE[one.dtype],
-            _ORDER.get(self.rank_order, ""),
+            "--use-tp-pp-dp-mapping" if self._is(_MAPPED) and not self._is(DIMENSIONS) else "",
         ]
         if again:
             method = "uniform --recompute-num-layers 1" if again == chunk else (
@@ -86,6 +93,11 @@ class Choice:
         elif one.recompute == "selective":
             words.append("--recompute-granularity selective")
         return " ".join(word for word in words if word)
+
+    def _is(self, order: Sequence[str]) -> bool:
+        """Return whether an order of ranks is this one; dimensions of size 1 stand anywhere."""
+        wide = lambda names: [name for name in names if getattr(self.layout, name) > 1]
+        return wide(self.rank_order.split("-")) == wide(order)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the choice for JSON, without its placement."""

@@ -3,13 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
+from math import prod
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from fabric._errors import ModelError, nearest, raise_faults
+from fabric._memory import UNASKED, afford
 from fabric.hardware import Profile
+from fabric.network._checks import whole_or_fault
 from fabric.optimize._layout_memory import Held
 from fabric.optimize._layout_score import Rows
 from fabric.optimize._layout_wires import DIMENSIONS, Degrees
@@ -37,6 +40,8 @@ _MEMORY, _SELECTIVE, _ORDER = 12, 11, 13
 _SIZES = ("tp", "cp", "dp", "pp", "vpp", "mb", "zero", "sp")
 LIMITS = ("tp", "cp", "dp", "pp", "vpp", "mb", "zero")
 _ALL = tuple(permutations(DIMENSIONS))
+# Measured at the peak: of a combination of sizes, and of a layout with an order of ranks.
+_BYTES_PER_SHAPE, _BYTES_PER_ROW = 300, 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,23 +124,24 @@ class Space:
             least_margin: Share of the memory that has to be left.
 
         Raises:
-            ModelError: If a limit is unknown, or the sequence is too long for the model.
+            ModelError: If a limit is unknown or no whole number, or the sequence is too long for
+                the model.
+            InfeasibleError: If the table would not fit in memory.
         """
-        limits = dict(limits or {})
-        raise_faults([
-            f"`limits={{{name!r}: ...}}`: {nearest(name, LIMITS)}"
-            for name in limits
-            if name not in LIMITS
-        ])  # fmt: skip
+        faults: list[str] = []
+        limits = largest_sizes(limits, faults)
+        raise_faults(faults)
         Layout(gbs=gbs, seq=seq, dtype=dtype, schedule=schedule).check(model)
+        gbs, seq = int(gbs), int(seq)
         rules = _Rules(
             model, gbs, seq, schedule, limits, recompute, tuple(map(tuple, rank_orders)),
             profile.stack.attention == "unfused", Held(model, profile, gbs, seq, dtype, schedule),
             capacity * (1 - least_margin),
         )  # fmt: skip
-        box = _box(model, gpus, gbs, schedule)
+        box = _box(model, gpus, gbs)
         code = rules.shape_codes(box)
         weight = rules.choices(box) * len(rules.orders)
+        _afford(int(weight[code < 0].sum()), _BYTES_PER_ROW)
         counts = np.bincount(code[code >= 0], weight[code >= 0], len(REASONS))
         candidates = int(weight.sum())
         columns, mode = rules.recomputed({k: v[code < 0] for k, v in box.items()})
@@ -321,7 +327,7 @@ class _Rules:
         return list(seen.values())
 
 
-def orders_of(asked: str | Sequence[str | Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+def orders_of(asked: object) -> tuple[tuple[str, ...], ...]:
     """Return orders of ranks from what a user says: "all", or "tp-cp-dp-pp", or several of these.
 
     Raises:
@@ -333,9 +339,9 @@ def orders_of(asked: str | Sequence[str | Sequence[str]]) -> tuple[tuple[str, ..
     """
     if asked == "all":
         return _ALL
-    listed = [asked] if isinstance(asked, str) else list(asked)
-    orders = [tuple(o.split("-")) if isinstance(o, str) else tuple(o) for o in listed]
-    wrong = [order for order in orders if sorted(order) != sorted(DIMENSIONS)]
+    listed = [asked] if isinstance(asked, str) or not isinstance(asked, Sequence) else asked
+    orders = [_order(one) for one in listed]
+    wrong = [order for order in orders if order not in _ALL]
     if wrong or not orders:
         message = (
             f"`rank_orders` needs orders of tp, cp, dp and pp, fastest first, but got "
@@ -345,12 +351,46 @@ def orders_of(asked: str | Sequence[str | Sequence[str]]) -> tuple[tuple[str, ..
     return tuple(dict.fromkeys(orders))
 
 
+def _order(said: object) -> tuple[Any, ...]:
+    words = said.split("-") if isinstance(said, str) else said
+    return tuple(words) if isinstance(words, Sequence) else (words,)
+
+
 def _divisors(number: int) -> list[int]:
     small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
     return sorted({*small, *(number // n for n in small)})
 
 
-def _box(model: Model, gpus: Sequence[int], gbs: int, schedule: str) -> dict[str, Any]:
+def largest_sizes(asked: object, faults: list[str]) -> dict[str, int]:
+    """Return what a user says of largest sizes, by name; what is wrong with it becomes faults.
+
+    Examples:
+        >>> largest_sizes({"tp": 8, "zero": 0}, [])
+        {'tp': 8, 'zero': 0}
+    """
+    if not isinstance(asked, Mapping | None):
+        faults.append(f"`limits` needs sizes by name, as {{'tp': 8}}, but got {asked!r:.60}.")
+        return {}
+    found: dict[str, int] = {}
+    for name, most in (asked or {}).items():
+        if name not in LIMITS:
+            faults.append(f"`limits={{{name!r}: ...}}`: {nearest(str(name), LIMITS)}")
+        else:
+            least = int(name != "zero")
+            found[name] = whole_or_fault(f"limits[{name!r}]", most, faults, least=least)
+    return found
+
+
+def _afford(rows: int, each: int) -> None:
+    if rows * each > UNASKED:
+        afford(
+            f"A table of {rows:,} layouts", float(rows) * each,
+            "Set `limits`, ask for fewer `rank_orders` or numbers of GPUs, or use "
+            "`recompute='modes'`.",
+        )  # fmt: skip
+
+
+def _box(model: Model, gpus: Sequence[int], gbs: int) -> dict[str, Any]:
     """Return all combinations of sizes whose product is a number of GPUs; recompute left out."""
     tuples = [
         (t, c, n // (t * c * p), p)
@@ -360,6 +400,7 @@ def _box(model: Model, gpus: Sequence[int], gbs: int, schedule: str) -> dict[str
         for p in _divisors(n // (t * c))
     ]
     choices = (_divisors(model.layers), _divisors(gbs), range(4), range(2))
+    _afford(len(tuples) * prod(map(len, choices)), _BYTES_PER_SHAPE)
     rest = np.stack(np.meshgrid(*choices, indexing="ij")).reshape(len(choices), -1)
     sizes = np.array(tuples, np.int64).T
     table = np.concatenate(

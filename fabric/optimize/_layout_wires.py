@@ -5,26 +5,38 @@ Cuts are drawn around every GPU, every network adapter, and all that shares a ta
 pod.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from fabric.collectives import effective
+from fabric._errors import InfeasibleError, UnreachableError
+from fabric.collectives import Exchange, effective, send
 from fabric.hardware import Profile
-from fabric.network import Flows, Network
+from fabric.network import Flows, Network, Routes
 from fabric.optimize._layout_score import Wires
 from fabric.routing._servers import has_servers
 from fabric.training import Layout, Model, parameters_of_stage
-from fabric.training._phases import Router, Servers, Traffic, solved, traffic_of
+from fabric.training._phases import (
+    Phase,
+    Router,
+    Servers,
+    Traffic,
+    _waiting as waiting,
+    solved,
+    traffic_of,
+)
 
 DIMENSIONS = ("tp", "cp", "dp", "pp")
 """The order of ranks of a `Layout`, fastest first."""
 
 _OWN_TAGS = ("server", "slot", "gpu", "nic", "staging", "rail")
 _SLACK = 1 - 1e-12  # a sum of loads may round up
+_FLOAT32_SLACK = 4e-5  # twice the error of rates after many rounds
 
 
 class Degrees(NamedTuple):
@@ -40,6 +52,12 @@ class Degrees(NamedTuple):
     def gpus(self) -> int:
         """Number of GPUs."""
         return self.tp * self.cp * self.dp * self.pp
+
+    @property
+    def far(self) -> dict[str, int]:
+        """How many ranks apart neighbours of a dimension are, by its name."""
+        sizes = [getattr(self, name) for name in self.order]
+        return {name: prod(sizes[:i]) for i, name in enumerate(self.order)}
 
     def ranks(self, gpu_of: Int[np.ndarray, " slots"]) -> Int[np.ndarray, " ranks"]:
         """Return the GPU of every rank of a `Layout`, if `gpu_of` has them in another order.
@@ -69,21 +87,28 @@ class _Cuts:
     within: bool | None = None
 
     def seconds(
-        self, flows: Flows, size: Float[np.ndarray, " flows"], inside: Bool[np.ndarray, " flows"]
-    ) -> float:
-        """Return the seconds that the flows take at least."""
-        src, dst = self.of[flows.src], self.of[flows.dst]
+        self, src: Int[np.ndarray, " flows"], dst: Int[np.ndarray, " flows"],
+        size: Float[np.ndarray, " flows"],
+    ) -> float:  # fmt: skip
+        """Return the seconds that the flows take at least, infinite where one has no way."""
+        src, dst = self.of[src], self.of[dst]
         crossing = src != dst
-        if self.within is not None:
-            crossing &= inside == self.within
         least = 0.0
         for ends, room in ((src, self.out), (dst, self.into)):
             some = crossing & (ends >= 0)
             load = np.bincount(ends[some], size[some], len(room))
-            # Nothing at all leaves a set without a way out: the exact solve says so by name.
-            took = np.divide(load, room, out=np.zeros(len(room)), where=room > 0)
+            # Nothing at all leaves a set without a way out.
+            took = np.divide(load, room, out=np.where(load > 0, np.inf, 0.0), where=room > 0)
             least = max(least, float(took.max(initial=0.0)))
         return least * _SLACK
+
+
+class _Shared(NamedTuple):
+    """An exchange of groups of one size, equally far apart: seconds of a byte a rank, and waits."""
+
+    took: float
+    wait: float
+    steps: int
 
 
 class Fabric:
@@ -111,7 +136,16 @@ class Fabric:
         self._servers = Servers.in_(network)
         self._cuts = _cuts(self._network, named, router)
         self._known: dict[tuple[Degrees, str, bool], tuple[float, float]] = {}
+        self._shared: dict[tuple[int, str, int, int], _Shared] = {}
+        self._servers_of: dict[int, int] = {}
+        self._small: dict[tuple[int, int, bool], dict[str, Traffic]] = {}
         self._parameters: dict[tuple[int, int], np.ndarray] = {}
+
+    @property
+    def slack(self) -> float:
+        """Share by which rounding may make an exact exchange shorter than it is."""
+        kind = jax.dtypes.canonicalize_dtype(self._network.capacity.dtype)
+        return 0.0 if kind == np.float64 else _FLOAT32_SLACK
 
     def least(self, degrees: Degrees, gpu_of: Int[np.ndarray, " slots"]) -> Wires:
         """Return what no routing can beat.
@@ -121,8 +155,56 @@ class Fabric:
             gpu_of: (slots,), GPUs in the order in which ranks fill them.
         """
         gpus = degrees.ranks(gpu_of)
-        traffic = self._traffic(degrees, gpus, wraps=False)
-        return self._wires(gpus, {t.name: (self._at_least(t), t.latency) for t in traffic})
+        return self._wires(gpus, {
+            one.name: (self._at_least(one.exchange.flows, one.size), one.latency)
+            for one in self._traffic(degrees, gpus, wraps=False)
+        })  # fmt: skip
+
+    def glance(self, degrees: Degrees, gpu_of: Int[np.ndarray, " slots"]) -> Wires:
+        """Return what no routing can beat, as `least`, but as if data parallelism sent nothing.
+
+        Every other exchange depends on one dimension alone, its size and how far apart its members
+        are, but for the bytes: many degrees share it.
+
+        Args:
+            degrees: The sizes, and the order of ranks.
+            gpu_of: (slots,), GPUs in the order in which ranks fill them.
+        """
+        slots, call = hash(gpu_of.tobytes()), float(self._profile.latency.collective.value)
+        seconds = {}
+        for name, one in self._smallest(degrees.tp, degrees.cp, degrees.pp > 1).items():
+            along = name if name in ("tp", "cp") else "pp"
+            far, size = degrees.far[along], getattr(degrees, along)
+            key = (slots, "ring" if along == name else name, far, size)
+            if key not in self._shared:
+                exchange = self._along(name, gpu_of, far, size)
+                wait, steps = waiting(self._profile, exchange, 1)
+                took = self._at_least(exchange.flows, exchange.share)
+                self._shared[key] = _Shared(took, wait - call, steps)
+            took, wait, steps = self._shared[key]
+            seconds[name] = (took * float(one.size.max()), call + one.steps // steps * wait)
+        return self._wires(gpu_of, seconds)
+
+    def _smallest(self, t: int, c: int, staged: bool) -> dict[str, Traffic]:
+        """Return what the smallest job with such groups exchanges but for data parallelism."""
+        degrees = Degrees(t, c, 1, 1 + staged)
+        if (t, c, staged) not in self._small:
+            gpus = np.arange(degrees.gpus, dtype=np.int32)
+            found = self._traffic(degrees, gpus, wraps=False, servers=Servers(None, False))
+            self._small[t, c, staged] = {one.name: one for one in found if one.name != "dp"}
+        return self._small[t, c, staged]
+
+    def _along(self, name: str, gpu_of: Int[np.ndarray, " slots"], far: int, size: int) -> Exchange:
+        """Return an exchange of all groups whose members are so many slots apart."""
+        groups = gpu_of.reshape(-1, size, far).swapaxes(1, 2).reshape(-1, size)
+        if name in ("tp", "cp"):
+            return self._servers.ring(groups)
+        ahead, behind = groups[:, :-1].ravel(), groups[:, 1:].ravel()
+        if name == "embedding":
+            ends = groups[:, 0], groups[:, -1]
+            ahead, behind = np.concatenate(ends), np.concatenate(ends[::-1])
+        pair = (behind, ahead) if name == "pp_backward" else (ahead, behind)
+        return send(*pair, self._servers.of)
 
     def exact(self, degrees: Degrees, gpu_of: Int[np.ndarray, " slots"], wraps: bool) -> Wires:
         """Return what the exchanges take on the fabric, each kind with all its groups at once.
@@ -133,21 +215,36 @@ class Fabric:
             wraps: Whether the last stage sends to the first, as with virtual stages.
 
         Raises:
-            InfeasibleError: If a GPU cannot be reached, or a flow gets nothing.
+            UnreachableError: If a GPU cannot be reached, or a flow gets nothing.
         """
         gpus = degrees.ranks(gpu_of)
         seconds: dict[str, tuple[float, float]] = {}
         for traffic in self._traffic(degrees, gpus, wraps):
             key = (degrees, traffic.name, wraps and traffic.group == "pp")
             if key not in self._known:
-                phase = solved(self._network, traffic, self._router)
+                phase = self._solved(traffic)
                 self._known[key] = (phase.transfer, phase.latency)
             seconds[traffic.name] = self._known[key]
         return self._wires(gpus, seconds)
 
+    def _solved(self, traffic: Traffic) -> Phase:
+        try:
+            return solved(self._network, traffic, self._router)
+        except InfeasibleError as error:
+            # Other solves may fit in memory, but no other one finds a way.
+            if isinstance(error.__cause__, UnreachableError) or self._blocked(traffic):
+                raise UnreachableError(str(error)) from error
+            raise
+
+    def _blocked(self, traffic: Traffic) -> bool:
+        """Return whether a flow has to cross a link of capacity 0."""
+        taken = _links_of(self._router(self._network, traffic.exchange.flows))
+        return bool((np.asarray(self._network.capacity)[taken] <= 0).any())
+
     def _traffic(
-        self, degrees: Degrees, gpus: Int[np.ndarray, " ranks"], wraps: bool
-    ) -> list[Traffic]:
+        self, degrees: Degrees, gpus: Int[np.ndarray, " ranks"], wraps: bool,
+        servers: Servers | None = None,
+    ) -> list[Traffic]:  # fmt: skip
         """Return the exchanges of microbatches of one sequence."""
         t, c, d, p, _ = degrees
         layout = Layout(
@@ -161,22 +258,28 @@ class Fabric:
             by_stage[0], by_stage[-1] = held[0], held[2]
             self._parameters[t, p] = by_stage
         return traffic_of(
-            self._model, layout, self._profile, gpus, self._servers, self._parameters[t, p]
-        )
+            self._model, layout, self._profile, gpus, servers or self._servers,
+            self._parameters[t, p],
+        )  # fmt: skip
 
-    def _at_least(self, traffic: Traffic) -> float:
-        flows, of = traffic.exchange.flows, self._servers.of
-        src, dst = np.asarray(flows.src), np.asarray(flows.dst)
+    def _at_least(self, flows: Flows, size: Float[np.ndarray, " flows"]) -> float:
+        src, dst, of = np.asarray(flows.src), np.asarray(flows.dst), self._servers.of
         inside = np.zeros(len(src), bool) if of is None else of[src] == of[dst]
-        return max((cut.seconds(flows, traffic.size, inside) for cut in self._cuts), default=0.0)
+        kinds = {cut.within for cut in self._cuts}
+        taken = {None: slice(None), True: inside, False: ~inside}
+        some = {kind: (src[taken[kind]], dst[taken[kind]], size[taken[kind]]) for kind in kinds}
+        return max((cut.seconds(*some[cut.within]) for cut in self._cuts), default=0.0)
 
     def _wires(
-        self, gpus: Int[np.ndarray, " ranks"], seconds: dict[str, tuple[float, float]]
+        self, gpus: Int[np.ndarray, " ranks"], seconds: Mapping[str, tuple[float, float]]
     ) -> Wires:
         of = lambda name: seconds.get(name, (0.0, 0.0))
+        key = hash(gpus.tobytes())
+        if key not in self._servers_of:
+            self._servers_of[key] = self._servers.count(gpus)
         return Wires(
             *of("tp"), *of("cp"), *of("pp_forward"), *of("pp_backward"), *of("dp"),
-            sum(of("embedding")), float(np.log2(max(self._servers.count(gpus), 1))),
+            sum(of("embedding")), float(np.log2(max(self._servers_of[key], 1))),
         )  # fmt: skip
 
 
@@ -223,11 +326,22 @@ def _taken_inside(network: Network, router: Router) -> Bool[np.ndarray, " links"
     taken = np.zeros(network.n_links, bool)
     if pairs:
         src, dst = (np.concatenate(ends).astype(np.int32) for ends in zip(*pairs, strict=True))
-        routes = router(network, Flows(src, dst))
-        links = routes.part_link if routes.n_parts else routes.hop_bundle
-        use = routes.part_use if routes.n_parts else routes.hop_use
-        taken[np.asarray(links)[np.asarray(use) > 0]] = True
+        try:
+            routes = router(network, Flows(src, dst))
+        except UnreachableError as error:  # these pairs take no link
+            src, dst = (np.delete(ends, list(error.flows)) for ends in (src, dst))
+            routes = router(network, Flows(src, dst))
+        taken[_links_of(routes)] = True
     return taken
+
+
+def _links_of(routes: Routes) -> Int[np.ndarray, " some"]:
+    """Return the links that some flow takes."""
+    bundles = np.asarray(routes.hop_bundle)[np.asarray(routes.hop_use) > 0]
+    if not routes.n_parts:
+        return np.unique(bundles)
+    crossed = np.isin(np.asarray(routes.part_bundle), bundles) & (np.asarray(routes.part_use) > 0)
+    return np.unique(np.asarray(routes.part_link)[crossed])
 
 
 def _tagged(
@@ -239,8 +353,11 @@ def _tagged(
     for name, tag in network.labels.tags.items():
         if name in _OWN_TAGS or tag.dtype.kind not in "iu":
             continue
-        sizes = np.unique(tag[hosts])
-        if 1 < len(sizes) < len(hosts) or sizes[0] < 0:
+        sets = np.unique(tag[hosts])
+        apart = len(sets) > 1 or sets[0] < 0
+        # Around a single node there is a cut already.
+        wide = len(sets) < len(hosts) or np.isin(tag, sets).sum() > len(hosts)
+        if apart and wide:
             found.append(_between(network, np.asarray(tag, np.int64), links, end, within))
     return found
 
@@ -270,5 +387,5 @@ def _between(
     capacity = np.asarray(network.capacity, np.float64)
     room = lambda ends: np.bincount(
         ends[leaves & (ends >= 0)], capacity[leaves & (ends >= 0)], len(values) - first
-    )
+    ).astype(np.float64)  # without links it would count in whole numbers
     return _Cuts(number if end is None else number[end], room(src), room(dst), within)

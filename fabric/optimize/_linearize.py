@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from fabric._errors import ModelError, nearest, raise_faults, some
 from fabric._typing import PerFlow
 from fabric.collectives import effective
-from fabric.network import Network, Routes, whole_or_fault
+from fabric.network import Network, Routes, is_traced, whole_or_fault
 from fabric.optimize._changes import Change, Found, Items, share_of
 from fabric.optimize._jobs import Job
-from fabric.optimize._nearby import Aim, Exchange, StepAim
+from fabric.optimize._nearby import Aim, Exchange, StepAim, with_links_for_caps
 from fabric.optimize._what_if_study import Study
 from fabric.optimize._what_ifs import WhatIfs
 from fabric.solvers import BY, OBJECTIVES, Completion, RateSolution, max_min_rates
@@ -44,13 +44,14 @@ def linearize(
     """Return what many small changes do to an objective, from one solve and one pass backwards.
 
     One reverse pass gives the first-order effect of every change at once. Rates are piecewise
-    linear in capacities, so that each direction of capacity is exact up to the next change of
+    linear in capacities and caps, so that each direction of these is exact up to the next change of
     bottleneck structure: that reach is worked out once per direction, for changes of any size along
     it. A change within it is read off the line; one beyond it is solved again, all of these in a
-    batch on all cores. Every row says which. Weights enter rates as quotients and caps end at the
-    flow itself, so that their changes are solved again unless nothing moves.
+    batch on all cores. Every row says which. Weights enter rates as quotients, so that their
+    changes are always solved again.
 
-    Routes and what else a job does stay as they are. Taking all capacity of a link stops the flows
+    Routes and what else a job does stay as they are, even where a rule would split by capacity
+    anew. Taking all capacity of a link stops the flows
     that are routed over it; to route around it, fail it.
 
     Args:
@@ -59,11 +60,13 @@ def linearize(
         changes: What to change, each by itself. Or "tier", "class", "node", "cable" or "link": each
             of these by `by`, up and down.
         objective: With `Routes`: "slowest" (default), "mean", "total", a `Completion` or a
-            function of a `RateSolution`. With a `Job` the seconds of its step.
+            function that takes a `RateSolution` and returns one number from its `rates`, by
+            `jax.numpy`. With a `Job` the seconds of its step.
         by: How far, with a grouping: "10%" or 0.1, above 0 and up to 1.
         weights: (flows,), as given to the solve. Default: those that `routes` carries.
         caps: (flows,), byte/s. Default: those that `routes` carries.
-        most: Rows at most of nodes, cables or links: those of largest first-order effect.
+        most: Rows at most of nodes, cables or links, 2 or more: those of largest first-order
+            effect.
 
     Returns:
         A `WhatIfs`: a row per change. Rows of a grouping stand by the size of what
@@ -73,11 +76,14 @@ def linearize(
         ModelError: If something to change is not known, flows without a cap should get a share of
             it, or the objective is 0 or no number; all faults at once.
         InfeasibleError: As `step`, with a `Job`.
+        NotImplementedError: Inside a JAX transformation, or if a function reads more than `rates`.
 
-    Precision: float64, whatever the type of the capacities; a step time in the default type of JAX.
-    Cost: Two solves, one pass backwards, then about two solves per direction that has a full link,
-        and one per change beyond its reach. "slowest" of flows of one weight has no need of the
-        former.
+    Precision: float64, whatever the type of the capacities; a function of one's own in the type of
+        the rates, a step time in the default type of JAX.
+    Derivatives: None; on the host.
+    Cost: Two solves, one pass backwards, then about one call of `max_min_rates` per direction that
+        has a full link, and a compiled solve per change beyond its reach. "slowest" of flows of one
+        weight has no need of the former.
 
     Examples:
         Uplinks hold the flows until host ports do, a quarter further on:
@@ -97,7 +103,7 @@ def linearize(
         The pass backwards: `docs/derivatives.md`.
     """
     begun = time.perf_counter()
-    share = _checked(load, changes, objective, by, most, weights, caps)
+    share = _checked(network, load, changes, objective, by, most, weights, caps)
     exchanges, aim = _posed(network, load, objective, weights, caps)
     rates = [one.rate for one in exchanges]
     base = aim.value(rates)
@@ -109,57 +115,101 @@ def linearize(
         raise ModelError(message)
     pairs = zip(exchanges, aim.seeds(rates), strict=True)
     slopes = [one.slopes(seed) for one, seed in pairs]
-    effect = np.sum([s.capacity * one.capacity for s, one in zip(slopes, exchanges, strict=True)],
-                    axis=0) if exchanges else np.zeros(network.n_links)  # fmt: skip
-    study = Study(exchanges, aim, base, effect, slopes)
+    each = zip(slopes, exchanges, strict=True)
+    effect = sum((s.capacity * one.capacity for s, one in each), np.zeros(network.n_links))
+    of_weight = slopes[0].weight * exchanges[0].weight if exchanges else np.zeros(0)
     left_out: list[str] = []
     if isinstance(changes, str):
-        tight = None if changes in _ALWAYS or not exchanges else study.tight(share)
+        study = Study(exchanges, aim, base, effect, of_weight)
+        tight = None if changes in _ALWAYS else study.tight(share)
         asked, found, left_out = _each(network, changes, share, tight, effect, most)
     else:
         asked = list(changes)
-        n_flows = load.n_flows if isinstance(load, Routes) else 0
-        found = Found(network, n_flows).all(asked)
-        _have_caps(exchanges, asked, found)
+        found = Found(network, load if isinstance(load, Routes) else None).all(asked)
+        if any(change.what == "cap" for change in asked):
+            (one,), (slope,) = exchanges, slopes
+            capped = np.flatnonzero(np.isfinite(one.cap))
+            found = _links_of_caps(asked, found, load, capped, network.n_links)
+            effect = np.append(effect, slope.cap[capped] * one.cap[capped])
+            exchanges = [with_links_for_caps(one)]
+        study = Study(exchanges, aim, base, effect, of_weight)
     rows = study.rows(asked, found)
     if isinstance(changes, str):
         rows.sort(key=lambda row: -abs(round(row.share, 9)))
     return WhatIfs(
         objective=aim.name, value=base, rows=tuple(rows), left_out=tuple(left_out),
-        solves=study.solves, seconds=time.perf_counter() - begun,
+        solves=study.solves, tangents=study.tangents, seconds=time.perf_counter() - begun,
     )  # fmt: skip
 
 
 def _checked(
-    load: object, changes: Sequence[Change] | str, objective: object, by: str | float, most: int,
-    weights: object, caps: object,
+    network: object, load: object, changes: Sequence[Change] | str, objective: object,
+    by: str | float, most: int, weights: object, caps: object,
 ) -> float:  # fmt: skip
     """Return the share of a grouping, all faults of the arguments raised at once."""
+    if is_traced(network, load, weights, caps):
+        message = (
+            "`linearize` works on the host and makes a table; inside a JAX transformation use "
+            "`one_sided`, or `jax.grad` through `max_min_rates`."
+        )
+        raise NotImplementedError(message)
     faults: list[str] = []
     share = share_of(by)
-    whole_or_fault("most", most, faults)
-    if not isinstance(load, Routes | Job):
-        faults.append(
-            f"`linearize(network, load)` needs `Routes` or a `Job`, but got {type(load).__name__}."
-        )
+    whole_or_fault("most", most, faults, 2)
+    for name, given, kind, what in (
+        ("network", network, Network, "a `Network`"),
+        ("load", load, Routes | Job, "`Routes` or a `Job`"),
+    ):
+        if not isinstance(given, kind):
+            faults.append(f"`linearize({name}=...)` needs {what}, but got {type(given).__name__}.")
     if isinstance(load, Job) and not (objective is None and weights is None and caps is None):
         faults.append("With a `Job` the objective is the time of its step: leave out the others.")
-    if isinstance(objective, str) and objective not in OBJECTIVES:
-        faults.append(
-            f"`linearize(objective='{objective}')` is no objective. "
-            f"{nearest(objective, OBJECTIVES)} A function of a solution is one too."
-        )
-    if isinstance(changes, str) and changes not in BY:
-        faults.append(f"`linearize(changes='{changes}')` is no grouping. {nearest(changes, BY)}")
-    if isinstance(changes, str) and not 0 < share <= 1:
-        faults.append(f"`by` needs more than 0 and up to 100 %, but got {by!r}.")
-    if not isinstance(changes, str):
+    faults += _objective_faults(objective, load)
+    if isinstance(changes, str):
+        if changes not in BY:
+            faults.append(
+                f"`linearize(changes='{changes}')` is no grouping. {nearest(changes, BY)}"
+            )
+        if not 0 < share <= 1:
+            faults.append(f"`by` needs more than 0 and up to 100 %, but got {by!r}.")
+    elif not isinstance(changes, Sequence):
+        faults.append(f"`changes` needs a list of `Change`, but got {type(changes).__name__}.")
+    else:
         odd = [type(one).__name__ for one in changes if not isinstance(one, Change)]
         if odd or not len(changes):
             what = f"got {odd[0]}" if odd else "there is none"
             faults.append(f"`changes` needs `Change('tier', 'leaf-spine', '+10%')`, but {what}.")
     raise_faults(faults)
     return share
+
+
+def _objective_faults(objective: object, load: object) -> list[str]:
+    """Return what is wrong with an objective."""
+    if isinstance(objective, str):
+        if objective in OBJECTIVES:
+            return []
+        return [
+            f"`linearize(objective='{objective}')` is no objective. "
+            f"{nearest(objective, OBJECTIVES)} A function of a solution is one too."
+        ]
+    if isinstance(objective, Completion):
+        return _size_faults(np.asarray(objective.size), load) if isinstance(load, Routes) else []
+    if objective is None or callable(objective):
+        return []
+    return [
+        f"`linearize(objective=...)` needs a name, a `Completion` or a function, but got "
+        f"{type(objective).__name__}."
+    ]
+
+
+def _size_faults(size: np.ndarray, load: Routes) -> list[str]:
+    if size.shape != (load.n_pairs,):
+        return [
+            f"`Completion(size)` has shape {size.shape}, but the routes have {load.n_pairs:,} "
+            f"flows: give one size per flow."
+        ]
+    bad = np.flatnonzero(~(np.isfinite(size) & (size >= 0))).tolist()
+    return [f"`Completion(size)` needs bytes of 0 or more; flows {some(bad)} differ."] * bool(bad)
 
 
 def _posed(
@@ -218,7 +268,7 @@ def _each(
                 f"{idle:,} of {len(groups):,} {grouping}s have room for that: neither more nor "
                 f"less of one changes anything."
             )
-        if len(kept) > (limit := max(most // 2, 1)):
+        if len(kept) > (limit := most // 2):
             worth = lambda group: -abs(float(effect[group.links].sum()))
             left_out.append(
                 f"{len(kept) - limit:,} of {len(kept):,} {grouping}s with a tight link are left "
@@ -231,18 +281,25 @@ def _each(
     return asked, [group.links for group, _ in both], left_out
 
 
-def _have_caps(
-    exchanges: Sequence[Exchange], asked: Sequence[Change], found: Sequence[Items]
-) -> None:
-    """Raise if a share is asked for of a cap that is not there."""
-    if not exchanges:
-        return
-    free = ~np.isfinite(exchanges[0].cap)
-    lost = {
-        int(flow)
+def _links_of_caps(
+    asked: Sequence[Change], found: Sequence[Items], load: Routes | Job,
+    capped: Int[np.ndarray, " rows"], n_links: int,
+) -> list[Items]:  # fmt: skip
+    """Return the links or rows of each change, for caps the links that stand for them.
+
+    Raises:
+        ModelError: If a share is asked for of a cap that is not there.
+    """
+    assert isinstance(load, Routes)
+    link_of = np.full(load.n_flows, -1)
+    link_of[capped] = n_links + np.arange(len(capped))
+    links = [
+        link_of[items] if change.what == "cap" else items
         for change, items in zip(asked, found, strict=True)
-        if change.what == "cap"
-        for flow in items[free[items]]
+    ]
+    flow_of = np.asarray(load.flow_of)
+    lost = {
+        int(flow) for items, at in zip(found, links, strict=True) for flow in flow_of[items[at < 0]]
     }
     if lost:
         message = (
@@ -250,3 +307,4 @@ def _have_caps(
             f"or change `weight`."
         )
         raise ModelError(message)
+    return links

@@ -46,8 +46,8 @@ def patched(
         current: As set today. Default: nothing is.
 
     Cost: A flow for the sides of all circuits, and one per switch, each a linear programme whose
-        vertices are whole. Each keeps as many of the circuits of today as the others before it
-        left to it.
+        vertices are whole. Each weighs what it keeps of today against what it takes from switches
+        after it; what all of them rewire is near the least there is, not always the least.
 
     References:
         D. Konig, Uber Graphen und ihre Anwendung auf Determinantentheorie und Mengenlehre,
@@ -60,7 +60,8 @@ def patched(
     found = np.zeros_like(current)
     for switch in range(switches):
         later = each * (switches - 1 - switch)
-        found[switch] = _one_switch(left, each, later, current[switch])
+        others = current[switch + 1 :].sum(0)
+        found[switch] = _one_switch(left, each, later, current[switch], others)
         left = left - found[switch]
     return found
 
@@ -85,7 +86,7 @@ def _sides(
     total = np.zeros(n_pairs)
     total[pair] = most
     low = circuits.sum(1) - half
-    amount = _flow(kept, most, [(per_pair, total, total), (per_north, low, half)])
+    amount = _flow([kept, most - kept], [(per_pair, total, total), (per_north, low, half)])
     north = np.zeros_like(circuits)
     north[a, b] = amount
     return north
@@ -96,8 +97,12 @@ def _one_switch(
     each: Int[np.ndarray, " blocks"],
     later: Int[np.ndarray, " blocks"],
     today: Int[np.ndarray, "blocks blocks"],
+    others: Int[np.ndarray, "blocks blocks"],
 ) -> Int[np.ndarray, "blocks blocks"]:
-    """Return what one switch takes of the circuits left, so that the later ones hold the rest."""
+    """Return what one switch takes of the circuits left, so that the later ones hold the rest.
+
+    It keeps what it can of `today`, and takes as little as it can of what `others` may keep.
+    """
     from scipy.sparse import csr_array
 
     n = len(each)
@@ -107,27 +112,33 @@ def _one_switch(
     columns = csr_array((ones, (b, column)), shape=(n, len(a)))
     ends = [(rows, left.sum(1) - later, each), (columns, left.sum(0) - later, each)]
     taken = np.zeros_like(left)
-    taken[a, b] = _flow(np.minimum(today[a, b], most), most, ends)
+    kept = np.minimum(today[a, b], most)
+    spare = np.clip(most - others[a, b], kept, most) - kept
+    taken[a, b] = _flow([kept, spare, most - kept - spare], ends)
     return taken
 
 
-def _flow(
-    kept: np.ndarray, most: np.ndarray, rows: list[tuple[Any, Any, Any]]
-) -> Int[np.ndarray, " arcs"]:
-    """Return whole amounts up to `most` within the rows, most of them up to `kept`."""
+def _flow(amounts: list[Any], rows: list[tuple[Any, Any, Any]]) -> Int[np.ndarray, " arcs"]:
+    """Return whole amounts within the rows, the least in all of cost.
+
+    Args:
+        amounts: Parallel arcs: the first is worth 1, the second nothing, a third costs 1.
+        rows: What leads into them, and the least and the most of it.
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import hstack
 
-    if not len(most):
+    count = len(amounts[0])
+    if not count:
         return np.zeros(0, np.int64)
-    # What is kept and what is new are parallel arcs; only the first is worth something.
-    goal = np.concatenate([-np.ones(len(most)), np.zeros(len(most))])
-    room: Any = np.concatenate([kept, most - kept])
+    room: Any = np.concatenate(amounts)
     found = milp(
-        goal, bounds=Bounds(0, room),
-        constraints=[LinearConstraint(hstack([part, part]), low, high) for part, low, high in rows],
+        np.repeat([-1.0, 0.0, 1.0][: len(amounts)], count), bounds=Bounds(0, room),
+        constraints=[
+            LinearConstraint(hstack([part] * len(amounts)), low, high) for part, low, high in rows
+        ],
     )  # fmt: skip
     assert found.x is not None, "a patch exists for any circuits within the ports"
     whole = np.rint(found.x).astype(np.int64)
     assert abs(found.x - whole).max() < 1e-6, "vertices of a flow are whole"
-    return whole[: len(most)] + whole[len(most) :]
+    return whole.reshape(-1, count).sum(0)

@@ -10,9 +10,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
+from fabric._typing import AnyArray
+
 _HALVINGS = 80
+_ROUNDINGS = 8
 Array = Any
 
 
@@ -31,25 +35,55 @@ class Purse(NamedTuple):
 
 def factors(z: Float[Array, "*rows groups"], money: Array, purse: Purse) -> jax.Array:
     """Return the factors that softmax(z) of the free money buys beyond `least`."""
-    free = money - (purse.cost * purse.least).sum()
-    bought = purse.least + jax.nn.softmax(z, axis=-1) * free / purse.cost
-    return jnp.minimum(bought, purse.most)
+    bought = purse.least + jax.nn.softmax(z, axis=-1) * _free(money, purse) / purse.cost
+    # Never 0: logarithms of factors and quotients of loads stay finite.
+    return jnp.maximum(jnp.minimum(bought, purse.most), smallest(z.dtype))
+
+
+def smallest(kind: Any) -> float:
+    """Return the factor below which nothing is told from zero."""
+    return float(jnp.finfo(kind).tiny) ** 0.25
 
 
 def logits(x: Float[Array, " groups"], purse: Purse) -> jax.Array:
     """Return logits whose factors are in proportion to some, as far as these exceed `least`."""
-    above = purse.cost * (x - purse.least)
-    return jnp.log(jnp.maximum(above, 1e-3 * jnp.maximum(above.sum(), 1e-300) / x.shape[-1]))
+    above = jnp.maximum(purse.cost * (x - purse.least), 0)
+    whole = above.sum(axis=-1, keepdims=True)
+    share = above / jnp.where(whole > 0, whole, 1)
+    return jnp.log(jnp.maximum(share, 1e-3 / x.shape[-1]))
+
+
+def trimmed(
+    x: Float[AnyArray, " groups"], money: float, purse: Purse
+) -> Float[np.ndarray, " groups"]:
+    """Return factors whose money is no more than there is, whatever was rounded before.
+
+    Args:
+        x: Factors that may cost a rounding error too much.
+        money: That there is.
+        purse: What can be bought.
+    """
+    cost, least, most = (np.asarray(a, np.float64) for a in purse)
+    found = np.clip(np.asarray(x, np.float64), least, most)
+    for _ in range(_ROUNDINGS):
+        over, above = float(cost @ found) - money, float(cost @ (found - least))
+        if over <= 0 or above <= 0:
+            break
+        share = over / above + float(np.finfo(np.float64).eps)
+        found = least + (found - least) * max(1 - share, 0.0)
+    return found
 
 
 def richest(w: Float[Array, "*rows groups"], money: Array, purse: Purse) -> jax.Array:
     """Return log factors within the money for which the sum of w x log factor is largest.
 
-    By bisection on the factor per weight, from above: a sliver more than the money is spent, so
+    By bisection on the money per weight, from above: a sliver more than the money is spent, so
     that the sum is no less than the largest. Groups of weight 0 get `least`.
     """
-    spent = lambda mu: (purse.cost * _clipped(w, mu, purse)).sum(-1)
-    return _log(_clipped(w, _bisect(spent, money, w), purse))
+    share, _ = _shares(w)
+    at = lambda mu: _clipped(share, mu, money, purse)
+    spent = lambda mu: (purse.cost * at(mu)).sum(-1)
+    return _log(at(_bisect(spent, money, share)))
 
 
 def cheapest(w: Float[Array, " groups"], want: Array, purse: Purse) -> tuple[jax.Array, jax.Array]:
@@ -57,26 +91,38 @@ def cheapest(w: Float[Array, " groups"], want: Array, purse: Purse) -> tuple[jax
 
     The money is a sliver too low, so that it is a bound.
     """
-    some = w > 0
-    total = lambda mu: jnp.where(some, w * _log(_clipped(w, mu, purse)), 0).sum(-1)
-    high = _bisect(total, want, w)
-    shrunk = _clipped(w, high * (1 - 1e-9), purse)
-    reached = total(jnp.asarray(1e200 if w.dtype == jnp.float64 else 1e30, w.dtype)) >= want
-    return (purse.cost * shrunk).sum(-1), reached
+    share, whole = _shares(w)
+    want, money = want / whole, purse.cost.sum()
+    total = lambda x: jnp.where(share > 0, share * _log(x), 0).sum(-1)
+    at = lambda mu: _clipped(share, mu, money, purse)
+    high = _bisect(lambda mu: total(at(mu)), want, share)
+    return (purse.cost * at(high * (1 - 1e-9))).sum(-1), total(purse.most) >= want
 
 
-def _clipped(w: jax.Array, mu: jax.Array, purse: Purse) -> jax.Array:
-    return jnp.clip(w * mu[..., None] / purse.cost, purse.least, purse.most)
+def _free(money: Array, purse: Purse) -> jax.Array:
+    """Return the money beyond `least`; a rounding error below it counts as none."""
+    return jnp.maximum(money - (purse.cost * purse.least).sum(), 0)
+
+
+def _shares(w: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return weights that add up to one, and what they added up to."""
+    whole = w.sum(-1)
+    whole = jnp.where(whole > 0, whole, 1)
+    return w / whole[..., None], whole
+
+
+def _clipped(share: jax.Array, mu: jax.Array, money: Array, purse: Purse) -> jax.Array:
+    return jnp.clip(share * mu[..., None] * (money / purse.cost), purse.least, purse.most)
 
 
 def _log(x: jax.Array) -> jax.Array:
     return jnp.log(jnp.maximum(x, jnp.finfo(x.dtype).tiny))
 
 
-def _bisect(rising: Any, want: Array, w: jax.Array) -> jax.Array:
+def _bisect(rising: Any, want: Array, share: jax.Array) -> jax.Array:
     """Return the upper end of a bracket of the point where a rising function is as wanted."""
-    wide = 300.0 if w.dtype == jnp.float64 else 60.0
-    ends = jnp.full(w.shape[:-1], wide, w.dtype)
+    wide = 300.0 if share.dtype == jnp.float64 else 60.0
+    ends = jnp.full(share.shape[:-1], wide, share.dtype)
 
     def halved(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         low, high = ends

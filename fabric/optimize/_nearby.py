@@ -1,9 +1,8 @@
 """One solved exchange, and all that is near it: slopes backwards, tangents forwards, re-solves."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +18,8 @@ from fabric.training._insights import StepTime
 FlowFloats = Float[np.ndarray, " flows"]
 LinkFloats = Float[np.ndarray, " links"]
 Links = Int[np.ndarray, " some"]
+Rates = Sequence[np.ndarray]
+"""(flows,) of each exchange."""
 
 _AT_ONCE = 8_000_000
 """Numbers of all scenarios of a batch together."""
@@ -121,39 +122,89 @@ class Exchange:
         return max(_AT_ONCE // (len(self.capacity) + 3 * len(self.weight) + 1), 1)
 
 
+def with_links_for_caps(one: Exchange) -> Exchange:
+    """Return the same flows with a link of its own, behind all others, in place of every cap.
+
+    A cap is a link that only its flow crosses, so that along caps too rates follow lines.
+    """
+    routes, flows = one.routes, np.flatnonzero(np.isfinite(one.cap))
+    n, ones = len(flows), np.ones(len(flows))
+    of = lambda values, at, ends: np.asarray(values)[np.asarray(at) < ends]  # without padding
+    hops = lambda values: of(values, routes.hop_flow, routes.n_flows)
+    links = routes.n_links + np.arange(n)
+    at, parts = links, ((), (), ())
+    if routes.n_parts:
+        part = lambda values: of(values, routes.part_bundle, routes.n_bundles)
+        at = routes.n_bundles + np.arange(n)
+        parts = (
+            np.r_[part(routes.part_bundle), at], np.r_[part(routes.part_link), links],
+            np.r_[part(routes.part_use), ones],
+        )  # fmt: skip
+    wider = Routes.from_bundles(
+        np.r_[hops(routes.hop_flow), flows], np.r_[hops(routes.hop_bundle), at],
+        np.r_[hops(routes.hop_use), ones], *parts, n_flows=routes.n_flows,
+        n_bundles=routes.n_bundles + n, n_links=routes.n_links + n, flow_of=routes.flow_of,
+    )  # fmt: skip
+    capacity = np.r_[one.capacity, one.cap[flows]]
+    return Exchange(wider, one.solution, capacity, one.weight, np.full(routes.n_flows, np.inf))
+
+
+class _OnlyRates:
+    """What an objective gets to see of a solution: all else is not known off the solution."""
+
+    def __init__(self, rates: Any):
+        self.rates = rates
+
+    def __getattr__(self, name: str) -> Any:
+        message = (
+            f"The objective of `linearize` reads `{name}` of a solution. It jumps where the "
+            f"bottleneck changes; use `rates`, the only field that moves smoothly."
+        )
+        raise NotImplementedError(message)
+
+
 class Aim:
     """An objective of the rates of one exchange.
 
     Args:
         objective: A name, a `Completion`, or a function of a solution.
         exchange: With its rates.
+
+    Attributes:
+        name: Of the objective.
+        slowest: Whether it is the one of that name, and no function called so.
     """
 
     def __init__(
         self, objective: str | Completion | Callable[[RateSolution], Any], exchange: Exchange
     ):
-        self._routes, self._solution = exchange.routes, exchange.solution
+        self._routes, self._kind = exchange.routes, exchange.solution.rates.dtype
+        self._per_flow = exchange.routes.per_flow  # looked up once: that takes longer than the sum
         self._function = self._size = None
+        self.slowest = isinstance(objective, str) and objective == "slowest"
         if isinstance(objective, Completion):
             self.name, self._size = "completion", np.asarray(objective.size, np.float64)
         elif isinstance(objective, str):
             self.name = objective
         else:
             self.name = getattr(objective, "__name__", "objective").replace("<lambda>", "objective")
-            self._function = jax.jit(
-                lambda rates: objective(self._solution_with(rates)),
-            )
-
-    def _solution_with(self, rates: Any) -> RateSolution:
-        return eqx.tree_at(lambda s: s.rates, self._solution, rates)
+            self._function = jax.jit(lambda rates: objective(cast(RateSolution, _OnlyRates(rates))))
 
     def _device(self, rates: FlowFloats) -> jax.Array:
-        return jnp.asarray(rates, self._solution.rates.dtype)
+        return jnp.asarray(rates, self._kind)
 
-    def value(self, rates: list[FlowFloats]) -> float:
+    def value(self, rates: Rates) -> float:
         """Return the objective at some rates."""
         if self._function is not None:
-            found = np.asarray(self._function(self._device(rates[0])))
+            try:
+                found = np.asarray(self._function(self._device(rates[0])))
+            except jax.errors.JAXTypeError as error:
+                message = (
+                    f"The objective of `linearize` is not one that JAX can differentiate: use "
+                    f"`jax.numpy` in it, and no branches on rates. JAX says: "
+                    f"{str(error).splitlines()[0]}"
+                )
+                raise ModelError(message) from None
             if found.shape != () or not np.issubdtype(found.dtype, np.floating):
                 message = (
                     f"The objective of `linearize` returned {found.dtype} of shape {found.shape}, "
@@ -161,7 +212,7 @@ class Aim:
                 )
                 raise ModelError(message)
             return float(found)
-        pairs = np.asarray(self._routes.per_flow(rates[0]))
+        pairs = np.asarray(self._per_flow(rates[0]))
         if self._size is not None:
             return float(self._taken(pairs).max(initial=0.0))
         if not len(pairs):
@@ -174,11 +225,11 @@ class Aim:
         with np.errstate(divide="ignore"):
             return np.divide(self._size, pairs, out=zero, where=busy)
 
-    def seeds(self, rates: list[FlowFloats]) -> list[FlowFloats]:
+    def seeds(self, rates: Rates) -> list[np.ndarray]:
         """Return the derivative in the rate of every row; of one of those that share an extreme."""
         if self._function is not None:
             return [np.asarray(jax.grad(self._function)(self._device(rates[0])), np.float64)]
-        pairs = np.asarray(self._routes.per_flow(rates[0]))
+        pairs = np.asarray(self._per_flow(rates[0]))
         seed = np.zeros(len(pairs))
         if self._size is not None:
             taken = self._taken(pairs)
@@ -200,20 +251,21 @@ class StepAim:
         parts: The completion of each exchange.
     """
 
-    name = "step time"
+    name, slowest = "step time", False
 
     def __init__(self, total: StepTime, parts: list[Aim]):
         self._total, self._parts = total, parts
 
-    def _transfers(self, rates: list[FlowFloats]) -> Float[np.ndarray, " phases"]:
+    def _transfers(self, rates: Rates) -> Float[np.ndarray, " phases"]:
         found = [part.value([own]) for part, own in zip(self._parts, rates, strict=True)]
         return np.array(found, np.float64)
 
-    def value(self, rates: list[FlowFloats]) -> float:
-        """Return the seconds of a step."""
-        return float(self._total.seconds(self._transfers(rates)))
+    def value(self, rates: Rates) -> float:
+        """Return the seconds of a step: without end if an exchange has none."""
+        transfers = self._transfers(rates)
+        return float(self._total.seconds(transfers)) if np.isfinite(transfers).all() else np.inf
 
-    def seeds(self, rates: list[FlowFloats]) -> list[FlowFloats]:
+    def seeds(self, rates: Rates) -> list[np.ndarray]:
         """Return the derivative in the rate of every row of every exchange."""
         at = self._total.seconds
         slope = np.asarray(jax.grad(at)(jnp.asarray(self._transfers(rates))), np.float64)

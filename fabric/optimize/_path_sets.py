@@ -9,12 +9,14 @@ from fabric._errors import ModelError, nearest, some
 from fabric._memory import afford
 from fabric.network import Flows, Network, is_whole
 from fabric.optimize._trunks import Trunks, trunks
+from fabric.routing._distances import shortest_distances
 from fabric.routing._graph import check_flows, check_reached
-from fabric.routing._k_shortest import _nearest as nearest_switches, _paths as shortest_paths
+from fabric.routing._k_shortest import loop_free_paths, nearest_switches
 from fabric.routing._servers import has_servers
 
 PATHS = ("shortest", "transit")
 _MOST = 256
+_BLOCK = 2**27  # bytes of distances that are held at a time
 
 
 class PathSet(NamedTuple):
@@ -46,6 +48,15 @@ class PathSet(NamedTuple):
     def n_trunks(self) -> int:
         """Number of trunks."""
         return self.trunks.network.n_links
+
+    def same(self, other: "PathSet") -> bool:
+        """Return whether the pairs and their paths are those of another set."""
+        if self.hops.shape != other.hops.shape or self.n_trunks != other.n_trunks:
+            return False
+        mine, theirs = self.trunks.network.labels, other.trunks.network.labels
+        arrays = lambda p, labels: (p.start, p.goal, p.hops, labels.src, labels.dst)
+        both = zip(arrays(self, mine), arrays(other, theirs), strict=True)
+        return all(np.array_equal(a, b) for a, b in both)
 
     def names(self, pair: int, way: int) -> str:
         """Return a path as the names of its nodes."""
@@ -119,8 +130,12 @@ def path_set(network: Network, flows: Flows, paths: str | int, seed: int = 0) ->
     goals, starts = np.divmod(pairs, reduced.n_nodes)
     if paths == "transit":
         count, ptr, hop = _transit(reduced, starts, goals)
+    elif paths == "shortest":
+        count, ptr, hop = _shortest(reduced, starts, goals)
     else:
-        count, ptr, hop = _shortest(reduced, starts, goals, number, seed)
+        count, routes = loop_free_paths(reduced, starts, goals, number, seed)
+        ptr = np.searchsorted(routes.hop_flow, np.arange(routes.n_flows + 1))
+        hop = np.asarray(routes.hop_bundle)
     lost = np.zeros(flows.n_flows, bool)
     lost[apart] = (count == 0)[of]
     check_reached(network, flows, lost)
@@ -134,31 +149,92 @@ Paths = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Paths of each pair, where the hops of each path begin, and the hops."""
 
 
-def _shortest(
-    network: Network, starts: np.ndarray, goals: np.ndarray, number: int, seed: int
-) -> Paths:
-    most = number or _MOST + 1
-    count, routes = shortest_paths(network, starts, goals, most, seed)
-    ptr = np.searchsorted(routes.hop_flow, np.arange(routes.n_flows + 1))
-    hop = np.asarray(routes.hop_bundle)
-    if number or not len(count):
-        return count, ptr, hop
-    # Of the paths of each pair, those that cost no more than its first.
-    steps = np.r_[0, np.cumsum(np.asarray(network.routing_cost)[hop], dtype=np.int64)]
-    cost = steps[ptr[1:]] - steps[ptr[:-1]]
-    pair = np.repeat(np.arange(len(count)), count)
-    first = np.cumsum(count) - count
-    best = cost == cost[first[pair]]
-    kept = np.bincount(pair[best], minlength=len(count))
-    if (kept > _MOST).any():
+def _shortest(network: Network, starts: np.ndarray, goals: np.ndarray) -> Paths:
+    """Return all paths of least routing cost; pairs with the same goal lie together."""
+    arcs = _Arcs.of(network)
+    targets, at = np.unique(goals, return_inverse=True)
+    block = max(_BLOCK // (8 * max(network.n_nodes, 1)), 1)
+    count, lengths, hops = np.zeros(len(goals), np.int64), [], []
+    for first in range(0, len(targets), block):
+        left = shortest_distances(network, targets[first : first + block])
+        rows = np.flatnonzero((at >= first) & (at < first + block))
+        pair, path = _walked(arcs, starts[rows], goals[rows], left, at[rows] - first)
+        count[rows] = np.bincount(pair, minlength=len(rows))
+        used = path >= 0
+        lengths.append(used.sum(axis=1))
+        hops.append(path[used])
+    many = count > _MOST
+    if many.any():
         message = (
             f"`paths='shortest'` takes all shortest paths, at most {_MOST} per pair, but "
-            f"{int((kept > _MOST).sum()):,} of {len(count):,} pairs of switches have more. Give a "
-            f"number of paths, for example `paths={_MOST}`."
+            f"{int(many.sum()):,} of {len(count):,} pairs of switches have more. Give a number of "
+            f"paths, for example `paths={_MOST}`."
         )
         raise ModelError(message)
-    lengths = np.diff(ptr)
-    return kept, np.r_[0, np.cumsum(lengths[best])], hop[np.repeat(best, lengths)]
+    ptr = np.concatenate([[0], np.cumsum(np.concatenate([[], *lengths]), dtype=np.int64)])
+    return count, ptr, np.concatenate([np.zeros(0, np.int32), *hops])
+
+
+class _Arcs(NamedTuple):
+    """Links by sending node."""
+
+    first: Int[np.ndarray, " nodes"]
+    degree: Int[np.ndarray, " nodes"]
+    link: Int[np.ndarray, " links"]
+    to: Int[np.ndarray, " links"]
+    cost: Int[np.ndarray, " links"]
+    forwards: Bool[np.ndarray, " nodes"]
+
+    @classmethod
+    def of(cls, network: Network) -> "_Arcs":
+        labels = network.labels
+        link = np.argsort(labels.src, kind="stable").astype(np.int32)
+        count = np.bincount(labels.src, minlength=network.n_nodes)
+        cost = np.asarray(network.routing_cost, np.int64)[link]
+        forwards = np.asarray(labels.forwards)
+        return cls(np.cumsum(count) - count, count, link, labels.dst[link], cost, forwards)
+
+
+def _walked(
+    arcs: _Arcs, starts: np.ndarray, goals: np.ndarray, left: np.ndarray, of: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return all shortest paths, by pair: the pair of each, and its hops, filled up with -1.
+
+    All grow by a link at a time, along links that lead as much nearer as they cost. A pair with
+    too many keeps one more than it may have.
+
+    Args:
+        arcs: The links.
+        starts: (pairs,), node.
+        goals: (pairs,), node.
+        left: (targets, nodes), distance to each target; -1: none.
+        of: (pairs,), which target is the goal.
+    """
+    pair = np.flatnonzero(left[of, starts] > 0)
+    node, path = starts[pair], np.zeros((len(pair), 0), np.int32)
+    done: list[tuple[np.ndarray, np.ndarray]] = []
+    while len(pair):
+        each = arcs.degree[node]
+        row = np.repeat(np.arange(len(pair)), each)
+        arc = np.arange(len(row)) - np.repeat(np.cumsum(each) - each, each)
+        arc += np.repeat(arcs.first[node], each)
+        to, target = arcs.to[arc], of[pair[row]]
+        there = to == goals[pair[row]]
+        nearer = left[target, to] + arcs.cost[arc] == left[target, node[row]]
+        kept = np.flatnonzero(nearer & (there | (arcs.forwards[to] & (left[target, to] > 0))))
+        row, arc = row[kept], arc[kept]
+        pair, node, there = pair[row], to[kept], there[kept]
+        path = np.concatenate([path[row], arcs.link[arc][:, None]], axis=1)
+        done.append((pair[there], path[there]))
+        # Partial paths lie by pair, and each leads to a whole one.
+        place = np.arange(len(pair)) - np.searchsorted(pair, pair)
+        going = ~there & (place <= _MOST)
+        pair, node, path = pair[going], node[going], path[going]
+    longest = len(done)
+    whole = [np.pad(p, ((0, 0), (0, longest - p.shape[1])), constant_values=-1) for _, p in done]
+    pairs = np.concatenate([np.zeros(0, np.int64), *(p for p, _ in done)])
+    order = np.argsort(pairs, kind="stable")
+    return pairs[order], np.concatenate([np.zeros((0, longest), np.int32), *whole])[order]
 
 
 def _transit(network: Network, starts: np.ndarray, goals: np.ndarray) -> Paths:

@@ -1,45 +1,38 @@
 """`placement`: which rank of a job runs on which endpoint of what is left of a fabric."""
 
-import itertools
-import math
 import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from numbers import Real
+from typing import Any, NoReturn
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from fabric._errors import nearest, raise_faults
+from fabric._errors import InfeasibleError, nearest, raise_faults
 from fabric._typing import AnyArray
-from fabric.network import Flows, Network, Placement, Routes, whole_or_fault
+from fabric.network import Flows, Network, Placement, Routes, whole, whole_or_fault
 from fabric.optimize import _sinkhorn as sinkhorn
-from fabric.optimize._placement_bound import bound_of, priced
+from fabric.optimize._placement_bound import bound_of
 from fabric.optimize._placement_input import (
     UNITS,
+    Rule,
     Slots,
     Traffic,
+    rule_of,
     server_and_gpu,
     slots_of,
     traffic_of,
 )
-from fabric.optimize._placement_score import (
-    MOST_SLOTS,
-    Scorer,
-    Ways,
-    exact,
-    router_of,
-    ways_of,
-)
-from fabric.optimize._swaps import Found, Search, by_promise, moves_of
+from fabric.optimize._placement_prices import by_prices
+from fabric.optimize._placement_score import Scorer, exact
+from fabric.optimize._placement_ways import Units, Ways, units_of, ways_of
+from fabric.optimize._swaps import Descent, Found, Search, by_promise
 from fabric.routing import spray
 from fabric.runs import Checkpoint, History, Progress, fingerprint
 
 OBJECTIVES = ("slowest", "completion")
-
-_MOST_WORK = 6e10
-"""Products that all relaxations together may take: some tens of seconds on two cores."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +44,8 @@ class PlacementReport:
         bound: What no placement can beat.
         gap: objective / bound - 1.
         certified: Whether the gap is within the tolerance.
-        before: Seconds with the ranks in the order of the topology.
+        before: Seconds with the ranks in the order of the topology; infinite if its traffic does
+            not get through.
         control: Seconds that random placements with the same exchanges reach with as many
             evaluations, gradients counted as evaluations; NaN if it was not wanted.
         placement: The endpoint of every rank.
@@ -82,20 +76,27 @@ class PlacementReport:
     gpus: tuple[int, ...] = field(repr=False)
     endpoints: tuple[str, ...] = field(repr=False)
 
-    def rank_file(self) -> str:
-        """Return a rank file of Open MPI: a line per rank, the slot being the GPU of the server.
+    def rank_file(self, cores: int = 1) -> str:
+        """Return a rank file of Open MPI: the server of every rank, and the cores it is bound to.
+
+        Slots are cores: GPU g gets the g-th group of so many. Give it to mpirun as
+        `--map-by rankfile:FILE=...`, before version 5 as `--rankfile ...`.
+
+        Args:
+            cores: Of a server for each of its GPUs.
 
         References:
             Open MPI, mpirun(1), section Rankfiles.
         """
-        pairs = zip(self.servers, self.gpus, strict=True)
-        return "".join(f"rank {i}={name} slot={gpu}\n" for i, (name, gpu) in enumerate(pairs))
+        cores = whole("cores", cores)
+        last = "" if cores == 1 else "-{}"
+        return "".join(
+            f"rank {i}={name} slot={gpu * cores}{last.format((gpu + 1) * cores - 1)}\n"
+            for i, (name, gpu) in enumerate(zip(self.servers, self.gpus, strict=True))
+        )
 
     def slurm_hostfile(self) -> str:
         """Return the file that SLURM_HOSTFILE names, a server per rank, for `slurm_options`.
-
-        Which GPU of its server a rank uses, `rank_file` says: tasks of a server count from 0 in the
-        order of the ranks.
 
         References:
             Slurm, srun(1), `--distribution=arbitrary`.
@@ -104,12 +105,23 @@ class PlacementReport:
 
     @property
     def slurm_options(self) -> str:
-        """The options of srun that go with `slurm_hostfile`."""
+        """The options of srun for `slurm_hostfile`, which is not read if there is `--nodelist`."""
         servers = dict.fromkeys(self.servers)
-        return (
-            f"--distribution=arbitrary --ntasks={len(self.servers)} --nodes={len(servers)} "
-            f"--nodelist={','.join(servers)}"
-        )
+        return f"--distribution=arbitrary --ntasks={len(self.servers)} --nodes={len(servers)}"
+
+    @property
+    def slurm_nodes(self) -> str:
+        """The servers, for `sbatch --nodelist` or `salloc --nodelist`."""
+        return ",".join(dict.fromkeys(self.servers))
+
+    def gpu_file(self) -> str:
+        """Return the number of the GPU of every rank in its server, one a line.
+
+        Launchers count the ranks of a server in their order, which is not that of the GPUs where
+        ranks changed places within it. A wrapper of the program takes the line of its rank:
+        `CUDA_VISIBLE_DEVICES=$(sed -n "$((SLURM_PROCID + 1))p" FILE)`, or `OMPI_COMM_WORLD_RANK`.
+        """
+        return "".join(f"{gpu}\n" for gpu in self.gpus)
 
     def ring_order(self) -> list[str]:
         """Return the endpoints that a ring over the ranks visits, in order."""
@@ -123,9 +135,13 @@ class PlacementReport:
         )  # fmt: skip
         return {
             **{name: getattr(self, name) for name in names},
-            "control": None if np.isnan(self.control) else self.control,
+            **{
+                name: None for name in ("before", "control") if not np.isfinite(getattr(self, name))
+            },
             "ranks": len(self.servers),
             "endpoints": list(self.endpoints),
+            "servers": list(self.servers),
+            "gpus": list(self.gpus),
             "history": self.history.as_dict(),
         }
 
@@ -157,19 +173,22 @@ def placement(
 ) -> PlacementReport:
     """Return the placement of ranks with the shortest traffic that was found, with a bound.
 
-    The first start is the order of the topology. The others descend on a relaxed permutation, whose
-    power and heat change step by step, and are rounded by an assignment. From all of them, best
-    first, exchanges of two units are scored by the exact solver, those first that gradients favour,
-    until none helps; what is left of the budget goes to restarts near the best. A budget of all
-    placements, such as 40,320 of 8 ranks, is spent on all, and proves the optimum. Every placement
-    is scored on the fabric as it is, failed links and all.
+    The first start is the order of the topology. Half of them descend on a relaxed permutation,
+    whose power and heat change step by step, and are rounded by an assignment; the rest are random.
+    From all of them, best first, exchanges of two units are scored by the exact solver, those first
+    that gradients favour, until none helps; what is left of the budget goes to restarts near the
+    best. Servers with equal links to the same switches are alike under spray: exchanging two of
+    them is not tried. A budget of all placements of single ranks that differ, such as 40,320 of 8
+    on a torus, is spent on all, and proves the optimum. Every placement is scored on the fabric as
+    it is, failed links and all.
 
     Args:
         network: With labels.
         traffic: `Flows` whose ends are ranks, with sizes; several of them, one phase after another;
             or a matrix (ranks, ranks) of bytes.
         allocation: Endpoints that may be used, by number or name, in any order. Default: all that
-            have a live link; of servers those that are whole. There may be more than ranks.
+            have a live link each way; of servers those that are whole, if they suffice. There may
+            be more than ranks.
         ranks: How many. Default: as the matrix has, or up to the last one that sends or receives.
         routing: A name, or a function of network and flows. "ecmp" hashes the ends of a flow here.
             With a rule under which flows depend on each other, such as "adaptive", every placement
@@ -178,25 +197,30 @@ def placement(
             "completion": flows that are done leave their links to the others.
         unit: What is moved: "server", consecutive ranks that fill one, then also ranks within it;
             or "rank". Default: servers where the ranks fill them.
-        starts: How many starts. On large jobs fewer are relaxed, and the others are random.
+        starts: How many starts. On large jobs fewer are relaxed. Eight are relaxed side by side, so
+            that there may be a few more.
         budget: Placements to score at most.
         tolerance: The gap at which the answer is called certified.
         seed: Of starts and exchanges, and of a routing that takes one.
         control: Whether to spend as many evaluations on random starts with exchanges in random
             order, to compare with.
-        checkpoint: A file that keeps the state after every start; the same call goes on from there.
+        checkpoint: A file that keeps the state, after every start and in between; the same call
+            goes on from there.
 
     Returns:
         A `PlacementReport`, never worse than the order of the topology.
 
     Raises:
         ModelError: If an option is out of range, sizes are missing, or servers cannot be filled.
-        InfeasibleError: If there are fewer endpoints than ranks, or more than 2,048 to choose from;
-            if one has no live link, or cannot be reached.
+        InfeasibleError: If there are fewer endpoints than ranks, or more than 2,048 servers, or
+            single endpoints, to choose from; if ways are needed between more than 2,048 endpoints,
+            where servers that are alike count at most twice; if an endpoint of the allocation has
+            no live link, or in no placement that was found all traffic gets through.
 
     Precision: Scores in float64; relaxations in the default float type of JAX, and they only steer.
-    Cost: The ways of all pairs of endpoints are found once: about a second for 1,024. A score is a
-        solve, 0.2 ms for 1,000 flows; "completion" takes one for every moment at which flows end.
+    Cost: The ways of all pairs of endpoints that differ are found once: about a second for 1,024. A
+        score is a solve, 0.2 ms for 1,000 flows; "completion" takes one for every moment at which
+        flows end.
 
     Examples:
         Two pairs of chatty ranks, told apart by two leaves:
@@ -214,52 +238,55 @@ def placement(
         al., 2009.
     """
     begun = time.perf_counter()
-    _check(objective, unit, starts, budget, tolerance, seed)
-    asked = traffic_of(traffic, ranks)
+    starts, budget, seed = _check(objective, unit, starts, budget, tolerance, seed)
+    asked, rule, fluid = traffic_of(traffic, ranks), rule_of(routing, seed), objective != "slowest"
     slots = slots_of(network, allocation, asked.n_ranks, unit)
-    router, alone = router_of(routing, seed)
-    ways = ways_of(network, slots, router) if alone else None
-    scorer = Scorer(network, asked, slots, router, ways, fluid=objective == "completion")
-    bound = bound_of(network, slots, asked, ways)
+    ways = ways_of(network, slots, rule) if rule.alone else None
+    units = units_of(slots, ways)
+    scored = lambda at: exact(network, asked, slots.node[at[: asked.n_ranks]], rule, fluid=fluid)
+    before, solves = scored(np.arange(slots.n_slots))
     kept = None
     if checkpoint is not None:
+        # What a function does shows in the ways and in one score.
         name = routing if isinstance(routing, str) else getattr(routing, "__qualname__", "function")
-        options = (name, objective, slots.group, starts, budget, seed)
-        kept = Checkpoint(checkpoint, fingerprint(network, *asked, slots.node, *options))
-    steering = ways
-    if ways is None and slots.n_slots <= MOST_SLOTS:
-        steering = ways_of(network, slots, spray)
-    search = Search(scorer, slots, moves_of(slots, asked.n_ranks), asked.n_ranks, budget, bound)
-    every = _every(slots, asked.n_ranks, budget) if alone else None
+        told = (*slots, *(ways or ()), before, name, objective, starts, budget, seed)
+        kept = Checkpoint(checkpoint, fingerprint(network, *asked, *told))
+    saved = None if kept is None else kept.load()
+    bound = bound_of(network, slots, asked, ways)
+    scorer = Scorer(network, asked, slots, rule, ways, fluid=fluid)
+    search = Search(scorer, slots, units, asked.n_ranks, budget, bound)
+    every = _every(slots, units, asked.n_ranks, budget) if rule.alone else None
+    steps = 0
     if every is not None:
         for found in search.score(every):
             search.keep(found)
-        steps, bound = 0, search.best.seconds
     else:
-        steps = _run(search, slots, asked, steering, starts, seed, kept)
+        steps = _run(search, network, slots, units, asked, ways, starts, seed, kept, saved)
     best = search.best
-    if ways is not None and every is None and best.seconds > bound:
-        bound = max(bound, priced(slots, asked, ways, best.at[: asked.n_ranks]))
-    node = slots.node[best.at[: asked.n_ranks]]
-    objective_value, solves = exact(network, asked, node, router, objective == "completion")
-    before, more = exact(network, asked, slots.node, router, objective == "completion")
-    assert bound <= objective_value * (1 + 1e-9), "a placement beats its bound"
-    bound = min(bound, objective_value)
+    value, more = scored(best.at)
+    if not np.isfinite(value):
+        _infeasible(network, asked, slots.node[best.at[: asked.n_ranks]], rule)
+    if every is not None or (rule.alone and not search.can_move):
+        bound = value
+    elif ways is not None and value > bound:
+        bound = max(bound, by_prices(slots, asked, ways, best.at[: asked.n_ranks]))
+    assert bound <= value * (1 + 1e-9), "a placement beats its bound"
+    bound = min(bound, value)
     seconds = time.perf_counter() - begun
     other = np.nan
     if control:
-        spent = search.used + steps
-        rest = Scorer(network, asked, slots, router, ways, fluid=objective == "completion")
-        other = _control(rest, slots, asked, starts, spent, seed, bound)
+        rest = Scorer(network, asked, slots, rule, ways, fluid=fluid)
+        aside = Search(rest, slots, units, asked.n_ranks, search.used + steps, bound)
+        other = _control(aside, slots, starts, seed)
+    node = slots.node[best.at[: asked.n_ranks]]
     servers, gpus = server_and_gpu(network, node)
-    gap = objective_value / bound - 1 if bound > 0 else np.inf
-    points = [(used, value, bound) for used, value in search.history]
+    gap = value / bound - 1 if bound > 0 else np.inf
+    points = [(used, reached, bound) for used, reached in search.history]
     return PlacementReport(
-        objective=objective_value, bound=bound, gap=gap, certified=gap <= tolerance + 1e-12,
-        before=before, control=other, placement=Placement(node),
-        unit="server" if slots.group > 1 else "rank", evaluations=search.used,
-        solves=scorer.solves + solves + more, steps=steps, seconds=seconds, seed=seed,
-        history=History.of([*points, (search.used, objective_value, bound)]),
+        objective=value, bound=bound, gap=gap, certified=gap <= tolerance + 1e-12, before=before,
+        control=other, placement=Placement(node), unit="server" if slots.group > 1 else "rank",
+        evaluations=search.used, solves=scorer.solves + solves + more, steps=steps,
+        seconds=seconds, seed=seed, history=History.of([*points, (search.used, value, bound)]),
         servers=tuple(servers), gpus=tuple(gpus),
         endpoints=tuple(network.labels.node_name(i) for i in node.tolist()),
     )  # fmt: skip
@@ -267,8 +294,8 @@ def placement(
 
 def _check(
     objective: str, unit: str | None, starts: int, budget: int, tolerance: float, seed: int
-) -> None:
-    """Raise one error with every option that is out of range."""
+) -> tuple[int, int, int]:
+    """Return starts, budget and seed, or raise one error with every option that is out of range."""
     faults: list[str] = []
     words = (("objective", objective, OBJECTIVES), ("unit", unit, UNITS))
     for name, value, known in words:
@@ -276,82 +303,138 @@ def _check(
             faults.append(
                 f"`placement({name}={value!r})` is not known. {nearest(str(value), known)}"
             )
-    for name, value in (("starts", starts), ("budget", budget)):
-        whole_or_fault(name, value, faults)
-    whole_or_fault("seed", seed, faults, 0, 2**63 - 1)
-    if not 0 <= tolerance < 1:
+    numbers = (
+        whole_or_fault("starts", starts, faults), whole_or_fault("budget", budget, faults),
+        whole_or_fault("seed", seed, faults, 0, 2**63 - 1),
+    )  # fmt: skip
+    if not (isinstance(tolerance, Real) and 0 <= tolerance < 1):
         faults.append(f"`tolerance` needs a share from 0 to below 1, but got {tolerance!r}.")
     raise_faults(faults)
+    return numbers
 
 
-def _every(slots: Slots, n_ranks: int, budget: int) -> Int[np.ndarray, "placements slots"] | None:
-    """Return all placements, if single ranks are moved and the budget suffices."""
-    n = slots.n_slots
-    if slots.group > 1 or n > 10 or math.factorial(n) > budget:
+def _infeasible(
+    network: Network, traffic: Traffic, node: Int[np.ndarray, " ranks"], rule: Rule
+) -> NoReturn:
+    """Raise for traffic that does not get through in the best placement that was found."""
+    for flows in traffic.phases:
+        # Names the pairs where there is no way.
+        rule.route(network, Flows(node[traffic.src[flows]], node[traffic.dst[flows]]))
+    message = (
+        "Every placement that was found has traffic over links without capacity. Leave out the "
+        "endpoints behind them (`allocation=...`), or mark the links as failed (`without`)."
+    )
+    raise InfeasibleError(message)
+
+
+def _every(
+    slots: Slots, units: Units, n_ranks: int, budget: int
+) -> Int[np.ndarray, "placements slots"] | None:
+    """Return all placements that differ, if single ranks are moved and the budget suffices."""
+    if slots.group > 1:
         return None
-    return np.array(list(itertools.permutations(range(n))))
+    sorts, left = np.zeros((1, 0), int), units.room[None]
+    for _ in range(n_ranks):
+        row, sort = np.nonzero(left)
+        if len(row) > budget:
+            return None
+        sorts, left = np.column_stack([sorts[row], sort]), left[row]
+        left[np.arange(len(row)), sort] -= 1
+    # The slots of one sort in turn; those that stay free come behind.
+    rest = np.array([np.repeat(np.arange(len(free)), free) for free in left], int)
+    order = np.argsort(np.column_stack([sorts, rest.reshape(len(left), -1)]), axis=1, kind="stable")
+    found = np.empty_like(order)
+    np.put_along_axis(found, order, np.argsort(units.sort, kind="stable")[None], axis=1)
+    return found
 
 
 def _run(
-    search: Search, slots: Slots, traffic: Traffic, ways: Ways | None, starts: int, seed: int,
-    kept: Checkpoint | None,
+    search: Search, network: Network, slots: Slots, units: Units, traffic: Traffic,
+    ways: Ways | None, starts: int, seed: int, kept: Checkpoint | None,
+    saved: dict[str, Any] | None,
 ) -> int:  # fmt: skip
     """Search from every start and around the best; return the gradients that it took."""
-    problem = None if ways is None else sinkhorn.relaxation(ways, slots, traffic)
-    slopes = None if problem is None else lambda at: sinkhorn.gains(problem, at)
-    saved = None if kept is None else kept.load()
-    if saved is None:
-        rows: list[np.ndarray] = []
-        steps = 0
-        (sorted_order,) = search.score(np.arange(slots.n_slots)[None])
-        search.keep(sorted_order)
-        if problem is not None and starts > 1 and not search.over:
-            some = int(_MOST_WORK / (sinkhorn.work(problem) * sinkhorn.STEPS))
-            some = min(max(some, 2), starts - 1)
-            rows += [_spread(units, slots) for units in sinkhorn.relaxed(problem, some, seed)]
-            steps = some * sinkhorn.STEPS
-        rows += [_random(slots, seed, i) for i in range(len(rows) + 1, starts)]
-        begun = [sorted_order]
-        if rows and not search.over:
-            begun += search.score(np.unique(np.array(rows), axis=0))
-        begun = by_promise(begun)
-        done = 0
+    if ways is None:
+        problem = _steering(network, slots, units, traffic)
     else:
-        begun = _found(saved, "begun")
-        (search.best,) = _found(saved, "best")
+        problem = sinkhorn.relaxation(ways, slots, units, traffic)
+    slopes = None if problem is None else lambda at: sinkhorn.gains(problem, units, at)
+    turn = None
+    if saved is None:
+        begun, steps, done = *_begun(search, slots, units, problem, starts, seed), 0
+    else:
+        begun, (search.best,) = _found(saved, "begun"), _found(saved, "best")
         search.history = [(int(a), float(b)) for a, b in saved["history"]]
         search.used, search.slopes = saved["used"], saved["slopes"]
         steps, done = saved["steps"], saved["done"]
+        if now := _found(saved, "now"):
+            turn = Descent(now[0], done, saved["turn"], saved["tried"])
     with Progress(search.budget, what="placements") as progress:
-        while not search.over:
-            draw = np.random.default_rng([seed, 2, done])
-            now = begun[done] if done < len(begun) else search.kicked(search.best, draw)
-            if now is None:
-                break
-            search.descend(now, draw, slopes)
-            done += 1
+
+        def told(at: Descent | None) -> None:
             progress.update(search.used, search.best.seconds, search.bound)
-            if kept is not None:
-                kept.save(_state(begun, search, steps, done))
+            if kept is not None and (at is None or kept.due):
+                kept.save(_state(begun, search, steps, done, at))
+
+        draw = lambda number, turn: np.random.default_rng([seed, 2, number, turn])
+        while turn is not None or not search.over:
+            if turn is None:
+                now = _next(search, begun, done, np.random.default_rng([seed, 6, done]))
+                if now is None:
+                    break
+                turn = Descent(now, done)
+            search.descend(turn, draw, slopes, told)
+            turn, done = None, done + 1
+            told(None)
     return steps + search.slopes
 
 
-def _control(
-    scorer: Scorer, slots: Slots, traffic: Traffic, starts: int, budget: int, seed: int,
-    bound: float,
-) -> float:  # fmt: skip
-    """Return what random starts and exchanges in random order reach."""
-    moves = moves_of(slots, traffic.n_ranks)
-    search = Search(scorer, slots, moves, traffic.n_ranks, budget, bound)
-    begun = by_promise(search.score(np.array([_random(slots, seed, -i) for i in range(starts)])))
+def _steering(
+    network: Network, slots: Slots, units: Units, traffic: Traffic
+) -> sinkhorn.Relaxation | None:
+    """Return a relaxation under spray, for rules that have none; None for too many slots."""
+    try:
+        ways = ways_of(network, slots, Rule(spray, alone=True, even=False))
+    except InfeasibleError:
+        return None
+    return sinkhorn.relaxation(ways, slots, units, traffic)
+
+
+def _begun(
+    search: Search, slots: Slots, units: Units, problem: sinkhorn.Relaxation | None, starts: int,
+    seed: int,
+) -> tuple[list[Found], int]:  # fmt: skip
+    """Return starts with their scores, the best first, and the gradients that they took."""
+    begun = search.score(np.arange(slots.n_slots)[None])
     search.keep(begun[0])
-    done = 0
+    rows: list[np.ndarray] = []
+    steps = 0
+    if problem is not None and starts > 1 and not search.over:
+        some = sinkhorn.affordable(problem, starts // 2)
+        found, steps = sinkhorn.relaxed(problem, units, some, seed)
+        rows += [_spread(at, slots) for at in found]
+    rows += [_random(slots, seed, i) for i in range(len(rows) + 1, starts)]
+    if rows and not search.over:
+        begun += search.score(np.unique(np.array(rows), axis=0))
+    return by_promise(begun), steps
+
+
+def _next(search: Search, begun: list[Found], done: int, draw: np.random.Generator) -> Found | None:
+    """Return the next start, or a placement near the best one when all are done."""
+    return begun[done] if done < len(begun) else search.kicked(search.best, draw)
+
+
+def _control(search: Search, slots: Slots, starts: int, seed: int) -> float:
+    """Return what random starts and exchanges in random order reach."""
+    rows = np.array([_random(slots, seed, -i) for i in range(starts)])
+    begun, done = by_promise(search.score(rows)), 0
+    search.keep(begun[0])
+    draw = lambda number, turn: np.random.default_rng([seed, 3, number, turn])
     while not search.over:
-        draw = np.random.default_rng([seed, 3, done])
-        now = begun[done] if done < len(begun) else search.kicked(search.best, draw)
+        now = _next(search, begun, done, np.random.default_rng([seed, 7, done]))
         if now is None:
             break
-        search.descend(now, draw, None)
+        search.descend(Descent(now, done), draw, None)
         done += 1
     return search.best.seconds
 
@@ -366,12 +449,17 @@ def _spread(units: Int[np.ndarray, " units"], slots: Slots) -> Int[np.ndarray, "
     return (units[:, None] * slots.group + np.arange(slots.group)).ravel()
 
 
-def _state(begun: list[Found], search: Search, steps: int, done: int) -> dict[str, Any]:
+def _state(
+    begun: list[Found], search: Search, steps: int, done: int, at: Descent | None
+) -> dict[str, Any]:
     state: dict[str, Any] = {
         "history": np.array(search.history, float).reshape(-1, 2), "used": search.used,
         "slopes": search.slopes, "steps": steps, "done": done,
     }  # fmt: skip
-    for name, several in (("begun", begun), ("best", [search.best])):
+    now = [] if at is None else [at.now]
+    if at is not None:
+        state |= {"turn": at.turn, "tried": at.tried}
+    for name, several in (("begun", begun), ("best", [search.best]), ("now", now)):
         state[f"{name}.at"] = np.array([found.at for found in several])
         state[f"{name}.score"] = np.array([(f.seconds, f.crowding) for f in several])
     return state

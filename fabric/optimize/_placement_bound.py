@@ -1,12 +1,8 @@
-"""What no placement can beat, by cuts of the network and by prices of its links.
+"""What no placement can beat, by cuts of the network.
 
 A set of nodes that holds some of the slots lets no more out than its outgoing links carry, and
 whoever sits on these slots has to talk to the rest: for every number of units inside there is a
-least traffic. With prices q of links the same reads
-
-    seconds >= min over placements of sum_ab D_ab dist_q(a, b) / sum_l q_l c_l
-
-where the minimum is bounded as in the quadratic assignment problem. Bounds of phases add up.
+least traffic. Bounds of phases add up; all phases together bound as well, as they lie on one cut.
 """
 
 import itertools
@@ -17,13 +13,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fabric.network import Network
-from fabric.optimize._placement_input import Slots, Traffic
-from fabric.optimize._placement_score import Ways
+from fabric.optimize._placement_input import Slots, Traffic, servers_of
+from fabric.optimize._placement_prices import by_prices
+from fabric.optimize._placement_ways import Ways, folded, rows_between, units_of
 from fabric.solvers._certify import live_capacity
 
 _ALL_SUBSETS = 12
 _WINDOWS = 16
-_POWERS = (1, 8, 64, 512)
 Demand = Float[np.ndarray, "units units"]
 
 
@@ -43,6 +39,13 @@ class Leaving(NamedTuple):
     both: Float[np.ndarray, " sizes"]
 
 
+class Part(NamedTuple):
+    """Units that send nothing to others, even by way of others."""
+
+    demand: Demand
+    values: Float[np.ndarray, " least"]  # the least eigenvalues of the Laplacian, rising
+
+
 class Groups(NamedTuple):
     """Sets of nodes that share all slots out between them."""
 
@@ -60,31 +63,64 @@ def bound_of(network: Network, slots: Slots, traffic: Traffic, ways: Ways | None
         ways: Between the slots, if a flow's way depends on its ends alone; otherwise cuts decide.
     """
     cuts, groups = _cuts(network, slots)
-    out, into = _borders(network, slots)
-    total = 0.0
-    demands = traffic.between(slots.group, slots.n_units)
-    for demand in demands:
-        least = max(_matched(demand.sum(1), out), _matched(demand.sum(0), into))
-        leaving = _leaving(demand)
-        least = max([least, *(by_cut(demand, cut, leaving) for cut in cuts)])
-        least = max([least, *_by_groups(_spectrum(demand), groups)])
-        total += least
-    if len(demands) > 1:  # all phases lie on the same cut
-        joint, leaving = demands.sum(0), _leaving(demands.sum(0))
-        total = max([total, *(by_cut(joint, cut, leaving) for cut in cuts)])
-    return total if ways is None else max(total, _by_prices(slots, traffic, ways, None))
+    borders = _borders(network, slots)
+    of = lambda flows: _least(
+        traffic.between(slots.group, slots.n_units, flows), cuts, groups, borders
+    )
+    least = np.array([of(flows) for flows in traffic.phases])
+    least = np.maximum(least, _by_ends(network, slots, traffic))
+    total = float(np.maximum(least, _alone(slots, traffic, ways)).sum())
+    if traffic.n_phases > 1:
+        total = max(total, of(slice(None)))
+    return total if ways is None else max(total, by_prices(slots, traffic, ways))
 
 
-def priced(slots: Slots, traffic: Traffic, ways: Ways, at: Int[np.ndarray, " ranks"]) -> float:
-    """Return the bound of prices that the loads of a placement suggest.
+def _least(
+    demand: Demand, cuts: set[Cut], groups: list[Groups], borders: tuple[np.ndarray, np.ndarray]
+) -> float:
+    """Return the seconds that the cuts of a network make a demand take at least."""
+    out, into = borders
+    parts = _parts(demand, max((len(group.inside) for group in groups), default=0))
+    leaving = _leaving(parts)
+    values = np.sort(np.concatenate([part.values for part in parts]))
+    return max([
+        _matched(demand.sum(1), out), _matched(demand.sum(0), into),
+        *(by_cut(demand, cut, leaving) for cut in cuts), *_by_groups(values, groups),
+    ])  # fmt: skip
 
-    Args:
-        slots: That may be taken.
-        traffic: Of the ranks.
-        ways: Between the slots.
-        at: The slot of every rank.
-    """
-    return _by_prices(slots, traffic, ways, at)
+
+def _by_ends(network: Network, slots: Slots, traffic: Traffic) -> Float[np.ndarray, " phases"]:
+    """Return the seconds that each phase takes at least to leave and to enter its endpoints."""
+    labels, capacity = network.labels, live_capacity(network)
+    found = np.zeros(traffic.n_phases)
+    for rank, end in ((traffic.src, labels.src), (traffic.dst, labels.dst)):
+        room = np.bincount(end, capacity, labels.n_nodes)[slots.node]
+        for k, flows in enumerate(traffic.phases):
+            sent = np.bincount(rank[flows], traffic.size[flows], slots.n_slots)
+            found[k] = max(found[k], _matched(sent, room))
+    return found
+
+
+def _alone(slots: Slots, traffic: Traffic, ways: Ways | None) -> Float[np.ndarray, " phases"]:
+    """Return the seconds of the slowest flow of each phase, were it by itself on the best way."""
+    need = traffic.size / traffic.cap
+    if ways is not None:
+        links = folded(ways)
+        with np.errstate(divide="ignore"):
+            pace = 1 / links.capacity[links.use.indices]
+        entries = np.diff(links.use.indptr) > 0
+        slowest = np.full(len(entries), np.inf)
+        slowest[entries] = np.maximum.reduceat(
+            links.use.data * pace, links.use.indptr[:-1][entries]
+        )
+        units, n = units_of(slots, ways), ways.n_kinds
+        apart = float(slowest[rows_between(slots, ways, units)].min())
+        together = float(slowest[n * n :].min())
+        inside = traffic.src // slots.group == traffic.dst // slots.group
+        best = np.where(inside, together, apart)
+        best = np.where(np.isfinite(best), best, 0.0)
+        need = np.maximum(need, traffic.size * best)
+    return np.maximum.reduceat(need, traffic.phase_ptr[:-1])
 
 
 def by_cut(demand: Demand, cut: Cut, least: Leaving | None = None) -> float:
@@ -107,7 +143,7 @@ def by_cut(demand: Demand, cut: Cut, least: Leaving | None = None) -> float:
         return 0.0
     if n <= _ALL_SUBSETS:
         return _of_subsets(demand, cut)
-    least = _leaving(demand) if least is None else least
+    least = _leaving(_parts(demand, 2)) if least is None else least
     return max(
         _over(float(least.out[k]), cut.out),
         _over(float(least.into[k]), cut.into),
@@ -134,20 +170,32 @@ def _of_subsets(demand: Demand, cut: Cut) -> float:
     return float(seconds.min())
 
 
-def _leaving(demand: Demand) -> Leaving:
-    """Return what leaves and enters any k units at least.
-
-    Units that send nothing to each other, even by way of others, are chosen apart: the least over
-    all ways to take k of them is found by adding one part after another.
-    """
+def _parts(demand: Demand, count: int) -> list[Part]:
+    """Return the parts of a demand, with so many eigenvalues of each, two at least."""
+    from scipy.linalg import eigvalsh
     from scipy.sparse.csgraph import connected_components
 
     _, part_of = connected_components(demand + demand.T, directed=False)
-    total = [np.zeros(1)] * 3
+    parts = []
     for part in range(part_of.max() + 1):
         own = np.flatnonzero(part_of == part)
-        found = _of_part(demand[np.ix_(own, own)])
-        total = [_least_sum(a, b) for a, b in zip(total, found, strict=True)]
+        sent = demand[np.ix_(own, own)]
+        both = sent + sent.T
+        laplacian = np.diag(both.sum(1)) - both
+        last = min(max(count, 2), len(own)) - 1
+        parts.append(Part(sent, np.maximum(eigvalsh(laplacian, subset_by_index=(0, last)), 0)))
+    return parts
+
+
+def _leaving(parts: list[Part]) -> Leaving:
+    """Return what leaves and enters any k units at least.
+
+    Parts are chosen from apart: the least over all ways to take k units is found by adding one part
+    after another.
+    """
+    total = [np.zeros(1)] * 3
+    for part in parts:
+        total = [_least_sum(a, b) for a, b in zip(total, _of_part(part), strict=True)]
     return Leaving(*total)
 
 
@@ -159,12 +207,12 @@ def _least_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return found
 
 
-def _of_part(demand: Demand) -> Leaving:
+def _of_part(part: Part) -> Leaving:
     """Return bounds by degree and by the spectrum: a unit keeps its largest streams inside."""
-    n = len(demand)
+    demand, n = part.demand, len(part.demand)
     inside = np.arange(n + 1)
     # x' L x over vectors of k ones is at least that of their part across the constant vector.
-    spectral = (_spectrum(demand)[1] if n > 1 else 0.0) * inside * (n - inside) / n
+    spectral = (part.values[1] if n > 1 else 0.0) * inside * (n - inside) / n
     out, into = _by_degree(demand), _by_degree(demand.T)
     return Leaving(out, into, np.maximum(spectral, out + into))
 
@@ -181,12 +229,6 @@ def _by_degree(demand: Demand) -> Float[np.ndarray, " sizes"]:
         to_outside = np.sort(reached[k + 1])[: n - k].sum()
         least[k] = max(from_inside, to_outside)
     return least
-
-
-def _spectrum(demand: Demand) -> Float[np.ndarray, " units"]:
-    """Return the eigenvalues, rising, of the Laplacian of what units exchange."""
-    both = demand + demand.T
-    return np.maximum(np.linalg.eigvalsh(np.diag(both.sum(1)) - both), 0)
 
 
 def _by_groups(values: Float[np.ndarray, " units"], groups: list[Groups]) -> Iterator[float]:
@@ -209,14 +251,13 @@ def _borders(
 ) -> tuple[Float[np.ndarray, " units"], Float[np.ndarray, " units"]]:
     """Return what can leave and enter every unit of slots."""
     inside = np.full(network.n_nodes, -1)
-    tags = network.labels.tags
     unit = np.arange(slots.n_slots) // slots.group
     inside[slots.node] = unit
     if slots.group > 1:
-        server = np.full(int(tags["server"].max()) + 1, -1)
-        server[tags["server"][slots.node]] = unit
-        has = tags["server"] >= 0
-        inside[has] = server[tags["server"][has]]
+        server = servers_of(network)
+        of = np.full(int(server.max()) + 1, -1)
+        of[server[slots.node]] = unit
+        inside = of[server]
     src, dst = inside[network.labels.src], inside[network.labels.dst]
     capacity, passes = live_capacity(network), src != dst
     sum_of = lambda at: np.bincount(
@@ -245,8 +286,9 @@ def _cuts(network: Network, slots: Slots) -> tuple[set[Cut], list[Groups]]:
             cut = _cut(network, nodes, capacity, int(count[np.isin(names, chosen)].sum()))
             cuts.add(cut)
             found += [cut] if len(chosen) == 1 else []
-        inside = np.array([cut.inside for cut in found])
-        groups.append(Groups(inside, sum(cut.out + cut.into for cut in found)))
+        if len(names) < slots.n_units:  # what every unit sends by itself is bounded elsewhere
+            inside = np.array([cut.inside for cut in found])
+            groups.append(Groups(inside, sum(cut.out + cut.into for cut in found)))
     return cuts, groups
 
 
@@ -262,55 +304,3 @@ def _sets(names: np.ndarray) -> Iterator[np.ndarray]:
 def _cut(network: Network, nodes: Bool[np.ndarray, " nodes"], capacity: np.ndarray, k: int) -> Cut:
     src, dst = nodes[network.labels.src], nodes[network.labels.dst]
     return Cut(k, float(capacity[src & ~dst].sum()), float(capacity[dst & ~src].sum()))
-
-
-def _by_prices(
-    slots: Slots, traffic: Traffic, ways: Ways, at: Int[np.ndarray, " ranks"] | None
-) -> float:
-    """Return the best bound of some prices: all links alike, or steep in the loads of a placement.
-
-    Between units the nearest of their slots count, so that ranks may move within them.
-    """
-    from scipy.optimize import linear_sum_assignment
-    from scipy.sparse import csr_array
-
-    n, m, g = slots.n_slots, slots.n_units, slots.group
-    capacity = ways.capacity
-    use = csr_array((ways.use, ways.link, ways.ptr), shape=(n * n, len(capacity)))
-    sound = capacity > 0
-    total = 0.0
-    phases = zip(traffic.between(g, m), traffic.phase_ptr[:-1], traffic.phase_ptr[1:], strict=True)
-    for demand, first, last in phases:
-        if at is None:
-            prices = [np.where(sound, 1 / np.maximum(capacity, 1e-300), 0), 1.0 * sound]
-        else:
-            flows = slice(first, last)
-            pairs = at[traffic.src[flows]] * n + at[traffic.dst[flows]]
-            sent = np.bincount(pairs, traffic.size[flows], n * n)
-            load = np.where(sound, (use.T @ sent) / np.maximum(capacity, 1e-300), 0)
-            steep = [(load / max(load.max(), 1e-300)) ** power for power in _POWERS]
-            prices = [np.where(sound, s / np.maximum(capacity, 1e-300), 0) for s in steep]
-        least = 0.0
-        for price in prices:
-            away = (use @ price).reshape(m, g, m, g).min(axis=(1, 3))
-            away[np.arange(m), np.arange(m)] = 0
-            table = _assigned(demand, away)
-            rows, columns = linear_sum_assignment(table)
-            least = max(least, float(table[rows, columns].sum()) / float(price @ capacity))
-        total += least * (1 - 1e-12)
-    return total
-
-
-def _assigned(demand: Demand, away: Demand) -> Demand:
-    """Return what unit a costs on slot s at least: its largest streams go the shortest ways.
-
-    References:
-        P. Gilmore 1962; E. Lawler, The Quadratic Assignment Problem, 1963.
-    """
-    n = len(demand)
-    others = ~np.eye(n, dtype=bool)
-    streams = np.sort(demand[others].reshape(n, n - 1), axis=1)[:, ::-1]
-    back = np.sort(demand.T[others].reshape(n, n - 1), axis=1)[:, ::-1]
-    ways = np.sort(away[others].reshape(n, n - 1), axis=1)
-    ways_back = np.sort(away.T[others].reshape(n, n - 1), axis=1)
-    return 0.5 * (streams @ ways.T + back @ ways_back.T)

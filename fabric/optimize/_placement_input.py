@@ -1,17 +1,27 @@
 """What `placement` is asked: the traffic of ranks, and the slots that they may take."""
 
+import functools
+import inspect
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from fabric._errors import InfeasibleError, ModelError, raise_faults, some
-from fabric.network import Flows, Network, index_array
+from fabric._errors import InfeasibleError, ModelError, nearest, raise_faults, some
+from fabric.network import Flows, Network, Routes, index_array, whole
+from fabric.routing import ROUTINGS, dimension_order, ecmp, spray
 
 UNITS = ("server", "rank")
+MOST_UNITS = 2048
+"""Tables of what units send each other grow with the square."""
 
+Router = Callable[[Network, Flows], Routes]
+
+_NAMED = re.compile(r"[-_/. :](gpu|nic|hca|mlx\d+_|port)\d+$", re.IGNORECASE)
+_NUMBERED = re.compile(r"[-_/. :](gpu|nic|hca|mlx\d+_|port)?\d+$", re.IGNORECASE)
 _COARSE_FIRST = ("zone", "pod", "unit", "leaf", "x", "y", "z", "server")
 
 
@@ -31,13 +41,18 @@ class Traffic(NamedTuple):
         """Number of phases."""
         return len(self.phase_ptr) - 1
 
-    def between(self, group: int, n_groups: int) -> Float[np.ndarray, "phases groups groups"]:
-        """Return the bytes between groups of so many consecutive ranks."""
-        phase = np.repeat(np.arange(self.n_phases), np.diff(self.phase_ptr))
-        key = (phase * n_groups + self.src // group) * n_groups + self.dst // group
-        total = np.bincount(key, self.size, self.n_phases * n_groups * n_groups)
-        total = total.reshape(self.n_phases, n_groups, n_groups)
-        total[:, np.arange(n_groups), np.arange(n_groups)] = 0
+    @property
+    def phases(self) -> list[slice]:
+        """The flows of each phase."""
+        return [slice(*ends) for ends in itertools.pairwise(self.phase_ptr.tolist())]
+
+    def between(
+        self, group: int, n_groups: int, flows: slice
+    ) -> Float[np.ndarray, "groups groups"]:
+        """Return the bytes of some flows between groups of so many consecutive ranks."""
+        key = self.src[flows] // group * n_groups + self.dst[flows] // group
+        total = np.bincount(key, self.size[flows], n_groups * n_groups).reshape(n_groups, n_groups)
+        np.fill_diagonal(total, 0.0)
         return total
 
 
@@ -58,49 +73,108 @@ class Slots(NamedTuple):
         return len(self.node) // self.group
 
 
+class Rule(NamedTuple):
+    """A routing.
+
+    Attributes:
+        route: From a network and flows to routes.
+        alone: Whether the way of a flow depends on its two ends alone.
+        even: Whether, besides, equal links are treated equally.
+    """
+
+    route: Router
+    alone: bool
+    even: bool
+
+
+def rule_of(routing: Any, seed: int) -> Rule:
+    """Return the routing of a name, with this seed if it takes one, or of a function."""
+    options: dict[str, Any] = {}
+    rule: Any = routing
+    route: Any = routing
+    if isinstance(routing, str) and routing in ROUTINGS:
+        rule = ROUTINGS[routing]
+        if "seed" in inspect.signature(rule).parameters:
+            options["seed"] = seed
+        if rule is ecmp:
+            options["key"] = "ends"
+        route = functools.partial(rule, **options)
+    elif callable(routing):
+        while isinstance(rule, functools.partial):
+            rule, options = rule.func, rule.keywords | options
+    else:
+        message = (
+            f"`placement(routing={routing!r})` is not known. {nearest(str(routing), [*ROUTINGS])}"
+        )
+        raise ModelError(message)
+    alone = rule in (spray, dimension_order) or (rule is ecmp and options.get("key") == "ends")
+    alone = alone and options.get("queue_pairs", 1) == 1
+    return Rule(route, alone, alone and rule is spray)
+
+
 def traffic_of(traffic: Any, ranks: int | None) -> Traffic:
     """Return the flows of a matrix, of `Flows`, or of several of them as phases."""
-    several = isinstance(traffic, Sequence) and len(traffic) and isinstance(traffic[0], Flows)
+    several = isinstance(traffic, Sequence) and any(isinstance(part, Flows) for part in traffic)
     if several and not all(isinstance(phase, Flows) for phase in traffic):
         message = "`placement(traffic=[...])` needs `Flows` for every phase, or one matrix."
         raise ModelError(message)
-    phases = list(traffic) if several else [traffic]
-    phases = [phase if isinstance(phase, Flows) else _of_matrix(phase) for phase in phases]
-    if not isinstance(traffic, Flows) and not several:
-        ranks = len(np.asarray(traffic)) if ranks is None else ranks
-    highest = max((int(max(np.max(f.src), np.max(f.dst))) for f in phases if f.n_flows), default=-1)
-    n_ranks = highest + 1 if ranks is None else ranks
+    if several:
+        phases: list[Flows] = list(traffic)
+    elif isinstance(traffic, Flows):
+        phases = [traffic]
+    else:
+        flows, n = _of_matrix(traffic)
+        phases, ranks = [flows], n if ranks is None else ranks
+    ends = np.concatenate([np.asarray(end) for flows in phases for end in (flows.src, flows.dst)])
+    highest = int(ends.max(initial=-1))
+    n_ranks = highest + 1 if ranks is None else whole("ranks", ranks)
     faults: list[str] = []
-    if n_ranks < 1 or highest < 0:
+    if highest < 0:
         faults.append("`placement(traffic)` has no flow, so every placement is as good.")
     elif highest >= n_ranks:
         faults.append(f"`ranks={n_ranks}`, but traffic goes to or from rank {highest:,}.")
+    if (ends < 0).any():
+        faults.append(
+            f"`placement(traffic)` needs ranks from 0, but its flows go to or from ranks "
+            f"{some(np.unique(ends[ends < 0]).tolist())}."
+        )
     kept = []
-    for flows in phases:
-        size = np.asarray(flows.size, np.float64)
+    for number, flows in enumerate(phases):
+        where = f" of phase {number}" if several else ""
+        size, cap = np.asarray(flows.size, np.float64), np.asarray(flows.cap, np.float64)
         src, dst = np.asarray(flows.src), np.asarray(flows.dst)
-        if len(unknown := np.flatnonzero(~np.isfinite(size))):
-            faults.append(
-                f"`placement(traffic)` needs the size of every flow in bytes, but {len(unknown):,} "
-                f"have none, the first being flow {unknown[0]:,}. Give `Flows(..., size=...)`."
-            )
         real = (size > 0) & (src != dst)
-        columns = (src, dst, size, np.asarray(flows.weight), np.asarray(flows.cap))
-        kept.append([np.asarray(column)[real] for column in columns])
+        for wrong, what in (
+            (~np.isfinite(size), "the size of every flow in bytes; give `Flows(..., size=...)`"),
+            (real & (cap == 0), "caps above 0, as a flow with a cap of 0 never ends"),
+            (real & (np.asarray(flows.start) != 0), "flows that start together; give those that "
+             "start later as a phase of their own"),
+        ):  # fmt: skip
+            if wrong.any():
+                faults.append(
+                    f"`placement(traffic)` needs {what}. Not so are {int(wrong.sum()):,} flows"
+                    f"{where}: {some(np.flatnonzero(wrong).tolist())}."
+                )
+        columns = (src, dst, size, np.asarray(flows.weight), cap)
+        kept.append([column[real] for column in columns])
     if not faults and not any(len(columns[0]) for columns in kept):
         faults.append("`placement(traffic)` sends nothing from one rank to another.")
     raise_faults(faults)
+    kept = [columns for columns in kept if len(columns[0])]
     src, dst, size, weight, cap = (np.concatenate(c) for c in zip(*kept, strict=True))
     ptr = np.cumsum([0, *(len(columns[0]) for columns in kept)])
     return Traffic(
-        src.astype(np.int64), dst.astype(np.int64), size, weight.astype(np.float64),
-        cap.astype(np.float64), ptr, int(n_ranks),
+        src.astype(np.int64), dst.astype(np.int64), size, weight.astype(np.float64), cap, ptr,
+        n_ranks,
     )  # fmt: skip
 
 
-def _of_matrix(matrix: Any) -> Flows:
-    """Return a flow per entry above 0 off the diagonal."""
-    demand = np.asarray(matrix)
+def _of_matrix(matrix: Any) -> tuple[Flows, int]:
+    """Return a flow per entry above 0 off the diagonal, and the number of ranks."""
+    try:
+        demand = np.asarray(matrix)
+    except ValueError:  # rows of different lengths
+        demand = np.array(None)
     if demand.ndim != 2 or demand.shape[0] != demand.shape[1] or demand.dtype.kind not in "iuf":
         message = (
             f"`placement(traffic)` needs `Flows` between ranks, a list of them, or a matrix "
@@ -113,7 +187,26 @@ def _of_matrix(matrix: Any) -> Flows:
         message = f"`placement(traffic)` needs finite bytes of 0 or more, but not so are {pairs}."
         raise ModelError(message)
     src, dst = np.nonzero(demand * ~np.eye(len(demand), dtype=bool))
-    return Flows(src, dst, size=demand[src, dst].astype(np.float64))
+    return Flows(src, dst, size=demand[src, dst].astype(np.float64)), len(demand)
+
+
+def servers_of(network: Network) -> Int[np.ndarray, " nodes"]:
+    """Return the server of every node by number; a node in none has a number of its own."""
+    found = np.arange(network.n_nodes)
+    known = _server_tag(network)
+    if known is not None:
+        values, has = known
+        _, number = np.unique(values[has], return_inverse=True)
+        found[has] = network.n_nodes + number.ravel()
+    return found
+
+
+def _server_tag(network: Network) -> tuple[np.ndarray, Bool[np.ndarray, " nodes"]] | None:
+    """Return the tag that says which nodes are of one server, and which nodes have it."""
+    for tag in ("server", "host"):
+        if (values := network.labels.tags.get(tag)) is not None:
+            return values, values >= 0 if values.dtype.kind in "iu" else values != ""
+    return None
 
 
 def slots_of(network: Network, allocation: Any, n_ranks: int, unit: str | None) -> Slots:
@@ -129,14 +222,17 @@ def slots_of(network: Network, allocation: Any, n_ranks: int, unit: str | None) 
                 f"{some(down.tolist(), name=network.labels.node_name)}. Leave them out."
             )
             raise InfeasibleError(message)
-    tags = network.labels.tags
-    keys = [tags[tag][node] for tag in _COARSE_FIRST if tag in tags and tag != "server"]
-    server = tags["server"][node] if "server" in tags else np.full(len(node), -1)
-    first = _first_of(server, node)
-    keys = [key[first] for key in keys]  # a server lies where its first endpoint does
+    tags, server = network.labels.tags, servers_of(network)
+    _, first, own = np.unique(server[node], return_index=True, return_inverse=True)
+    first = first[own.ravel()]
+    keys = [tags[tag][node][first] for tag in _COARSE_FIRST if tag in tags and tag != "server"]
+    # A server lies where its first endpoint does.
     node = node[np.lexsort((node, node[first], *keys[::-1]))]
-    server = tags["server"][node] if "server" in tags else np.full(len(node), -1)
-    group, kept = _grouped(server, n_ranks, unit, strict=allocation is not None)
+    known = _server_tag(network)
+    tagged = known is not None and bool(known[1][node].all())
+    group, kept = _grouped(
+        server[node], n_ranks, unit, tagged=tagged, strict=allocation is not None
+    )
     node = node[kept]
     if len(node) < n_ranks:
         what = f"{len(node):,} endpoints" + (f" in servers of {group}" if group > 1 else "")
@@ -145,18 +241,19 @@ def slots_of(network: Network, allocation: Any, n_ranks: int, unit: str | None) 
             f"or place {len(node):,} ranks."
         )
         raise InfeasibleError(message)
+    if len(node) > MOST_UNITS * group:
+        what = f"servers of {group}" if group > 1 else "endpoints"
+        message = (
+            f"`placement` moves at most {MOST_UNITS:,} units, but there are "
+            f"{len(node) // group:,} {what} to choose from. Place whole servers "
+            f"(`unit='server'`), or parts of the job one by one, each with its own `allocation`."
+        )
+        raise InfeasibleError(message)
     return Slots(node, group)
 
 
-def _first_of(server: np.ndarray, node: np.ndarray) -> Int[np.ndarray, " slots"]:
-    """Return for each endpoint the position of the first one of its server, or its own."""
-    own = np.where(server < 0, -1 - np.arange(len(node)), server)
-    _, first, inverse = np.unique(own, return_index=True, return_inverse=True)
-    return first[inverse.ravel()]
-
-
 def _grouped(
-    server: np.ndarray, n_ranks: int, unit: str | None, *, strict: bool
+    server: np.ndarray, n_ranks: int, unit: str | None, *, tagged: bool, strict: bool
 ) -> tuple[int, Bool[np.ndarray, " slots"]]:
     """Return the endpoints of a unit, and which endpoints are in whole units."""
     every = np.ones(len(server), bool)
@@ -164,11 +261,9 @@ def _grouped(
         return 1, every
     names, count = np.unique(server, return_counts=True)
     group = int(count.max())
-    fits = bool(names[0] >= 0) and n_ranks % group == 0
     whole = names[count == group]
-    if strict and len(whole) < len(names):
-        fits = False
-    if fits:
+    fits = tagged and n_ranks % group == 0 and not (strict and len(whole) < len(names))
+    if fits and (unit is not None or len(whole) * group >= n_ranks):
         return group, np.isin(server, whole)
     if unit is None:
         return 1, every
@@ -197,9 +292,15 @@ def working(network: Network) -> Bool[np.ndarray, " nodes"]:
 
 def _nodes(network: Network, allocation: Any) -> Int[np.ndarray, " slots"]:
     """Return the endpoints of an allocation, given by number or name."""
-    given: Iterable[Any] = allocation
-    if not hasattr(allocation, "dtype"):
-        given = [network.labels.node(n) if isinstance(n, str) else n for n in allocation]
+    if isinstance(allocation, str | bytes) or not isinstance(allocation, Iterable):
+        message = (
+            f"`placement(allocation)` needs a list of endpoints by number or name, but got "
+            f"{allocation!r}."
+        )
+        raise ModelError(message)
+    given: Any = allocation
+    if not hasattr(given, "dtype") or given.dtype.kind in "UO":
+        given = [network.labels.node(n) if isinstance(n, str) else n for n in given]
     node = index_array("placement(allocation)", given).astype(np.int64)
     faults: list[str] = []
     values, counts = np.unique(node, return_counts=True)
@@ -220,18 +321,44 @@ def _nodes(network: Network, allocation: Any) -> Int[np.ndarray, " slots"]:
 def server_and_gpu(
     network: Network, nodes: Int[np.ndarray, " ranks"]
 ) -> tuple[list[str], list[int]]:
-    """Return the name of the server of every endpoint, and its number within."""
-    labels = network.labels
-    names = [str(labels.names[int(node)]) for node in nodes]
-    if "server" not in labels.tags:
-        return names, [0] * len(names)
-    short = [re.sub(r"[-_/. :](gpu|nic|hca|mlx\d+_|port)?\d+$", "", name) for name in names]
-    tag = next((tag for tag in ("gpu", "slot", "rail") if tag in labels.tags), None)
-    if tag is None:
-        seen: dict[str, int] = {}
-        within = []
-        for name in short:
-            within.append(seen.setdefault(name, 0))
-            seen[name] += 1
-        return short, within
-    return short, labels.tags[tag][nodes].astype(int).tolist()
+    """Return the name of the server of every endpoint, and its number within.
+
+    A server is called as its endpoints are without their numbers, if all of them agree and no other
+    server is called so; else endpoints keep their own names.
+    """
+    labels, hosts = network.labels, network.hosts
+    known = _server_tag(network)
+    if known is None:
+        return [str(labels.names[int(node)]) for node in nodes], [0] * len(nodes)
+    values, server = known[0], servers_of(network)
+    number = _within(network, hosts, server[hosts])
+    within = dict(zip(hosts.tolist(), number.tolist(), strict=True))
+    gpus = [within[node] for node in nodes.tolist()]
+    if values.dtype.kind == "U":
+        names = [str(values[node] or labels.names[node]) for node in nodes.tolist()]
+        return names, gpus
+    members: dict[int, list[str]] = {}
+    for node in hosts.tolist():
+        members.setdefault(int(server[node]), []).append(str(labels.names[node]))
+    stems = {
+        s: {(_NUMBERED if len(names) > 1 else _NAMED).sub("", name) for name in names}
+        for s, names in members.items()
+    }
+    apart = all(len(stem) == 1 for stem in stems.values())
+    if not apart or len(set().union(*stems.values())) < len(stems):
+        return [str(labels.names[node]) for node in nodes.tolist()], gpus
+    return [next(iter(stems[int(server[node])])) for node in nodes.tolist()], gpus
+
+
+def _within(
+    network: Network, hosts: Int[np.ndarray, " hosts"], server: Int[np.ndarray, " hosts"]
+) -> Int[np.ndarray, " hosts"]:
+    """Return the number of every endpoint in its server: that of the GPU, if known, or its turn."""
+    tag = network.labels.tags.get("gpu")
+    if tag is not None and tag.dtype.kind in "iu" and (tag[hosts] >= 0).all():
+        return tag[hosts].astype(np.int64)
+    order = np.argsort(server, kind="stable")
+    begun = np.searchsorted(server[order], server)
+    turn = np.empty(len(hosts), np.int64)
+    turn[order] = np.arange(len(hosts)) - begun[order]
+    return turn

@@ -6,8 +6,8 @@ from jaxtyping import Bool, Float, Int
 Counts = Int[np.ndarray, "blocks blocks"]
 Pairs = Float[np.ndarray, "blocks blocks"]
 
-_LISTED = 300_000
-"""Pairs of cables that are ranked at once; beyond it a sample."""
+_LISTED, _MOST_MOVES = 300_000, 2000
+"""Exchanges of two cables that are ranked at once, beyond it a sample; and the best, returned."""
 
 _REPAIRS = 4
 
@@ -138,10 +138,11 @@ def applied(count: Counts, move: Move) -> Counts:
 def exchanges(
     count: Counts, ports: np.ndarray, price: Pairs, draw: np.random.Generator, random: bool = False
 ) -> list[Move]:
-    """Return exchanges of ends, the most promising first, or in random order.
+    """Return exchanges of ends, each once, the most promising first, or in random order.
 
-    Two cables a-b and c-d become a-c and b-d, which leaves every block its ports; a cable a-b
-    becomes a-c where c has a port to spare; and two spare ports are joined.
+    Two cables a-b and c-d become a-c and b-d, which leaves every block its ports. Where ports are
+    to spare, a cable a-b becomes a-c, two spare ports are joined, and a cable a-b is opened between
+    two spare ports of c.
 
     Args:
         count: Circuits now.
@@ -150,30 +151,62 @@ def exchanges(
         draw: For samples and ties.
         random: Whether the price is left out.
     """
-    a, b = np.nonzero(count)
-    first, second = _two_of(len(a), draw)
-    c, d = a[second], b[second]
-    a, b = a[first], b[first]
-    sound = (a != c) & (b != d) & ~((a == d) & (b == c)) & (a < d)
-    sound &= ~((a == c) | (b == d))
-    a, b, c, d = a[sound], b[sound], c[sound], d[sound]
-    gain = price[a, c] + price[b, d] - price[a, b] - price[c, d]
-    moves = [np.stack([a, b, c, d], 1)]
-    gains = [gain]
-    free = np.flatnonzero(ports - count.sum(1) > 0)
-    if len(free):
-        e, f = np.nonzero(count)
-        e, f = np.repeat(e, len(free)), np.repeat(f, len(free))
-        g = np.tile(free, len(e) // len(free))
-        apart = (g != e) & (g != f)
-        e, f, g = e[apart], f[apart], g[apart]
-        moves.append(np.stack([e, f, g, np.full(len(e), -1)], 1))
-        gains.append(price[e, g] - price[e, f])
-    table, gain = np.concatenate(moves), np.concatenate(gains)
+    table = np.concatenate([_two_cables(count, draw), *_spare_ports(count, ports)])
     order = draw.permutation(len(table))
     if not random:
+        gain = (price[table[..., 0], table[..., 1]] * table[..., 2]).sum(1)
         order = order[np.argsort(-gain[order], kind="stable")]
-    return [_move(*row) for row in table[order[:2000]].tolist()]
+    return [
+        tuple((a, b, more) for a, b, more in move if more)
+        for move in table[order[:_MOST_MOVES]].tolist()
+    ]
+
+
+def _two_cables(count: Counts, draw: np.random.Generator) -> Int[np.ndarray, "moves 4 3"]:
+    """Return the exchanges between two cables, of very many a sample."""
+    a, b = np.nonzero(np.triu(count))
+    n = len(a)
+    if n * n <= _LISTED:
+        first, second = np.triu_indices(n, 1)
+    else:
+        first, second = draw.integers(n, size=(2, _LISTED // 2))
+    a, b, c, d = a[first], b[first], a[second], b[second]
+    apart = (a != c) & (a != d) & (b != c) & (b != d)
+    a, b, c, d = a[apart], b[apart], c[apart], d[apart]
+    return np.concatenate(
+        [
+            _table((a, b, -1), (c, d, -1), (a, c, 1), (b, d, 1)),
+            _table((a, b, -1), (c, d, -1), (a, d, 1), (b, c, 1)),
+        ]
+    )
+
+
+def _spare_ports(count: Counts, ports: np.ndarray) -> list[Int[np.ndarray, "moves 4 3"]]:
+    """Return what spare ports allow."""
+    free = ports - count.sum(1)
+    spare = np.flatnonzero(free > 0)
+    if not len(spare):
+        return []
+    a, b = np.nonzero(count)
+    a, b, c = np.repeat(a, len(spare)), np.repeat(b, len(spare)), np.tile(spare, len(a))
+    apart = (c != a) & (c != b)
+    a, b, c = a[apart], b[apart], c[apart]
+    between = (free[c] > 1) & (a < b)
+    one, other = np.triu_indices(len(spare), 1)
+    return [
+        _table((a, b, -1), (a, c, 1)),
+        _table((a[between], b[between], -1), (a[between], c[between], 1),
+               (b[between], c[between], 1)),
+        _table((spare[one], spare[other], 1)),
+    ]  # fmt: skip
+
+
+def _table(*changes: tuple[np.ndarray, np.ndarray, int]) -> Int[np.ndarray, "moves 4 3"]:
+    """Return moves of the same changes each, the rest of four filled with none."""
+    found = np.zeros((len(changes[0][0]), 4, 3), np.int64)
+    for place, (a, b, more) in enumerate(changes):
+        found[:, place, 0], found[:, place, 1], found[:, place, 2] = a, b, more
+    return found
 
 
 def together(moves: list[Move], most: int) -> Move:
@@ -189,19 +222,6 @@ def together(moves: list[Move], most: int) -> Move:
         if not most:
             break
     return tuple(found)
-
-
-def _move(a: int, b: int, c: int, d: int) -> Move:
-    if d < 0:
-        return (a, b, -1), (a, c, 1)
-    return (a, b, -1), (c, d, -1), (a, c, 1), (b, d, 1)
-
-
-def _two_of(n: int, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    if n * n <= _LISTED:
-        first, second = np.divmod(np.arange(n * n), n)
-        return first, second
-    return draw.integers(n, size=_LISTED), draw.integers(n, size=_LISTED)
 
 
 def random_circuits(

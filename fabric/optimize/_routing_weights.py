@@ -1,136 +1,26 @@
 """`routing_weights`: how much of the traffic of every pair goes over which of its paths."""
 
-import functools
 import os
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from fabric._errors import ModelError, nearest, raise_faults
-from fabric.network import Flows, Network, Routes, canonical, whole_or_fault
-from fabric.optimize import _split_descent as descent
-from fabric.optimize._aim import OBJECTIVES, OVERS, Aim
+from fabric._errors import ModelError, nearest, raise_faults, some
+from fabric._typing import AnyArray
+from fabric.network import Network, whole_or_fault
+from fabric.optimize._aim import OBJECTIVES, OVERS, Aim, Over
 from fabric.optimize._certificate import Limit
-from fabric.optimize._demands import Demand, Demands, demands
-from fabric.optimize._group_tables import PathTables, path_tables
-from fabric.optimize._hop_tables import hop_tables
+from fabric.optimize._demands import Demand, Demands, demands, numbers
+from fabric.optimize._group_tables import PathTables
 from fabric.optimize._path_sets import PathSet, path_set
-from fabric.optimize._split_routes import template
-from fabric.routing import GroupTables
-from fabric.runs import Checkpoint, History, Progress, fingerprint, packed, unpacked
-
-_TURNS = 25
-_SMALL = 1e-3  # share that a path without traffic today begins with, so that it can grow
-
-
-@dataclass(frozen=True, eq=False)
-class RoutingWeights:
-    """Splits over paths, with what proves how good they are.
-
-    Attributes:
-        objective: What the splits reach, computed exactly in float64.
-        bound: What no splits over these paths can beat.
-        gap: How far apart the two are, relative to the smaller one.
-        certified: Whether the gap is within the tolerance.
-        before: The objective of today's splits, or of equal ones.
-        splits: (pairs, width), share of a pair's traffic on each of its paths.
-        paths: The pairs and their paths.
-        flows: What was routed; `amounts` (flows, matrices) is how much of it.
-        steps: Steps taken. `evaluations`: splits that were scored. `solves`: exact max-min solves.
-        seconds: Wall time, compilation included.
-        seed: As given.
-        history: Objective and bound after every step.
-        control: The objective that random moves reach with as many evaluations, if asked for.
-    """
-
-    objective: float
-    bound: float
-    gap: float
-    certified: bool
-    before: float
-    splits: Float[np.ndarray, "pairs width"] = field(repr=False)
-    paths: PathSet = field(repr=False)
-    flows: Flows = field(repr=False)
-    amounts: Float[np.ndarray, "flows matrices"] = field(repr=False)
-    steps: int
-    evaluations: int
-    solves: int
-    seconds: float
-    seed: int
-    history: History = field(repr=False)
-    control: float | None
-    aim: Aim = field(repr=False)
-
-    def routes(self, flows: Flows | None = None) -> Routes:
-        """Return routes under these splits.
-
-        Args:
-            flows: Between pairs of switches that were routed. Default: those that were.
-
-        Raises:
-            ModelError: If there are no splits for some flows.
-        """
-        paths = self.paths if flows is None else self.paths.of(flows)
-        found = template(paths, self.flows if flows is None else flows).filled(self.splits)
-        return found.with_rule(name="routing_weights", objective=self.aim.name, gap=self.gap)
-
-    def tables(self, entries: int = 64, per_switch: int | None = None) -> PathTables:
-        """Return whole weights for switches, their loss measured.
-
-        Args:
-            entries: Most entries of a group; the weights of a group add up to at most this.
-            per_switch: Most entries of all groups of a switch. Default: no limit.
-
-        Raises:
-            InfeasibleError: If a switch has more groups than entries.
-        """
-        return path_tables(self.paths, self.splits, self.aim, entries, per_switch)
-
-    def hop_tables(self, entries: int = 64, per_switch: int | None = None) -> GroupTables:
-        """Return whole weights of cables per switch and destination, for `routing.weighted`.
-
-        At every switch the traffic to a destination is taken together, wherever it comes from,
-        which changes no load for these demands. Weights are rounded by largest remainder.
-
-        Args:
-            entries: Most entries of a group.
-            per_switch: Most entries of a switch, which `routing.weighted` checks.
-
-        Raises:
-            ModelError: If paths are not the shortest ones: over others, traffic to a destination
-                may meet a switch from both sides.
-        """
-        if self.aim.ways != "shortest":
-            message = (
-                f"`hop_tables` needs `paths='shortest'`, but these are `paths={self.aim.ways!r}`. "
-                f"Use `tables`, whose groups hold whole paths."
-            )
-            raise ModelError(message)
-        demand = self.aim.demand.mean(axis=1)
-        return hop_tables(self.paths, self.splits, demand, entries, per_switch)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all but the arrays for JSON."""
-        return {
-            "objective": self.objective, "bound": self.bound, "gap": self.gap,
-            "certified": self.certified, "before": self.before, "of": self.aim.name,
-            "over": self.aim.over, "pairs": self.paths.n_pairs,
-            "paths": int(self.paths.valid.sum()), "steps": self.steps,
-            "evaluations": self.evaluations, "solves": self.solves, "seconds": self.seconds,
-            "seed": self.seed, "control": self.control, "history": self.history.as_dict(),
-        }  # fmt: skip
-
-    def __str__(self) -> str:
-        proved = "certified" if self.certified else "not certified"
-        return (
-            f"{self.aim.name} {self.objective:.6g} from {self.before:.6g}, bound {self.bound:.6g}, "
-            f"gap {self.gap:.2e} ({proved}), {self.paths.n_pairs:,} pairs over "
-            f"{int(self.paths.valid.sum()):,} paths, {self.steps:,} steps in {self.seconds:.1f} s"
-        )
+from fabric.optimize._routing_report import RoutingWeights
+from fabric.optimize._split_programme import is_small, solved
+from fabric.optimize._split_search import Found, kind_of, searched
+from fabric.runs import Checkpoint, History, fingerprint
 
 
 def routing_weights(
@@ -140,13 +30,15 @@ def routing_weights(
     paths: str | int = "shortest",
     objective: str = "utilisation",
     over: str = "worst",
+    counts: AnyArray | Sequence[float] | None = None,
     tail: float = 0.1,
     steps: int = 1000,
     tolerance: float = 1e-4,
     rate: float = 0.1,
     seed: int = 0,
-    today: "RoutingWeights | Float[np.ndarray, 'pairs width'] | None" = None,
+    today: "RoutingWeights | PathTables | Float[np.ndarray, 'pairs width'] | None" = None,
     most_moved: float | None = None,
+    prove: bool = True,
     control: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> RoutingWeights:
@@ -159,25 +51,27 @@ def routing_weights(
 
     Args:
         network: With labels. Parallel links count as one, and share by capacity.
-        demand: `Flows` with sizes, or weights for the objective "rate"; or (hosts, hosts) or
-            (matrices, hosts, hosts), byte/s.
+        demand: `Flows` with sizes, or weights for the objective "rate"; several `Flows`, one for
+            each phase of a step or round of a collective; or (hosts, hosts) or (matrices, hosts,
+            hosts), byte/s or bytes. A phase counts as a matrix.
         paths: "shortest": all of least routing cost. "transit": the direct link and every way over
             one more node, as on meshes of blocks. A number: that many loop-free ones.
         objective: "utilisation": the largest load over capacity, to be small; with amounts in
             bytes it is the seconds that a phase takes at least. "rate": the smallest exact max-min
             rate over weight, to be large. "time": the largest size over exact rate, to be small.
-            A matrix per round of a collective, or per phase of a step, and `over="mean"` give
-            its time, divided by the number of rounds.
-        over: How several matrices count: "worst", "mean", or "cvar", the mean of the worst share
-            `tail`.
+        over: How several matrices count: "worst"; "sum", the time of phases one after another;
+            "mean"; or "cvar", the mean of the worst share `tail`.
+        counts: (matrices,), how often each of them runs, for all but "worst". Default: once.
         tail: From 0 to 1, of "cvar".
         steps: Steps at most.
         tolerance: The gap at which to stop.
         rate: Of Adam at the beginning; it falls to 1 % as a cosine.
         seed: Decides between paths of equal cost where `paths` is a number, and draws the control.
-        today: Splits to begin with, of the same pairs and paths. Default: equal ones.
+        today: Splits or tables to begin with, of the same pairs and paths. Default: equal ones.
         most_moved: Share of all traffic that may leave its path of today, from 0 to 1; needs
             `today`. The bound then holds under this limit.
+        prove: Whether to solve the linear programme by HiGHS where the search ends with too large a
+            gap and the problem is small: its splits and prices count too.
         control: Whether to spend as many evaluations on random moves besides, to compare with.
         checkpoint: A file that keeps the state, written every half minute. If it is there, the
             search goes on from it, and ends as if it had never been stopped.
@@ -190,8 +84,8 @@ def routing_weights(
             once.
         InfeasibleError: If a destination cannot be reached, or memory does not suffice.
 
-    Precision: The search runs in the type of `network.capacity`; objective and bound of the result
-        are computed in float64.
+    Precision: The search runs in the type of `network.capacity`; utilisation and bound of the
+        result are computed in float64, exact rates as `max_min_rates` does.
     Cost: Per step three passes over the hops of all paths, and for each matrix. For "rate" and
         "time" two exact solves in their place.
 
@@ -214,23 +108,28 @@ def routing_weights(
     """
     begun_at = time.perf_counter()
     found = demands(network, demand, _known("objective", objective, OBJECTIVES))
-    _check(objective, over, tail, steps, tolerance, rate, seed, today, most_moved, found)
+    each = _check(
+        objective, over, counts, tail, steps, tolerance, rate, seed, today, most_moved, found
+    )
     ways = path_set(network, found.flows, paths, seed)
-    aim = Aim(objective, over, tail, network, ways, found, paths)
+    aim = Aim(objective, Over(over, float(tail), each), network, ways, found, paths)
     now = _today(today, ways)
     limit = None
     if most_moved is not None:
-        mass = aim.demand.sum(axis=1)
+        mass = aim.traffic @ aim.share
         limit = Limit(now, mass / max(mass.sum(), 1e-300), float(most_moved))
     kept = None
     if checkpoint is not None:
-        options = (paths, objective, over, tail, steps, rate, seed, most_moved)
+        # 4 and 4.0 are the same option.
+        reals = [float(x) for x in (tail, tolerance, rate, -1 if limit is None else limit.most)]
+        asked = paths if isinstance(paths, str) else int(paths)
+        options = (asked, objective, over, each, reals, int(steps), int(seed))
         kept = Checkpoint(
-            checkpoint, fingerprint(network, found.flows, found.amounts, now, *options)
+            checkpoint,
+            fingerprint(network, found.flows, found.amounts, now, kind_of(aim).name, *options),
         )
-    state, history, other = _search(aim, now, limit, steps, tolerance, rate, kept)
-    seconds = time.perf_counter() - begun_at
-    return _report(aim, state, history, now, other, limit, tolerance, seed, control, seconds)
+    done = searched(aim, now, limit, int(steps), float(tolerance), float(rate), kept)
+    return _report(aim, done, now, limit, tolerance, seed, prove, control, begun_at)
 
 
 def _known(name: str, value: str, known: tuple[str, ...]) -> str:
@@ -242,20 +141,20 @@ def _known(name: str, value: str, known: tuple[str, ...]) -> str:
 
 
 def _check(
-    objective: str, over: str, tail: float, steps: int, tolerance: float, rate: float, seed: int,
-    today: Any, most_moved: float | None, demand: Demands,
-) -> None:  # fmt: skip
-    """Raise one error with every option that is out of range."""
+    objective: str, over: str, counts: Any, tail: Any, steps: Any, tolerance: Any, rate: Any,
+    seed: Any, today: Any, most_moved: Any, demand: Demands,
+) -> Float[np.ndarray, " matrices"]:  # fmt: skip
+    """Return how often each matrix runs; raise one error with every option that is out of range."""
     _known("over", over, OVERS)
     faults: list[str] = []
-    whole_or_fault("steps", steps, faults)
+    whole_or_fault("steps", steps, faults, 1, 10**9)
     whole_or_fault("seed", seed, faults, 0, 2**63 - 1)
-    shares = {"tail": tail} | ({} if most_moved is None else {"most_moved": most_moved})
-    for name, share in shares.items():
-        if not (0 < share <= 1 or (name == "most_moved" and share == 0)):
-            faults.append(f"`{name}` needs a share from 0 to 1, but got {share!r}.")
+    if not _within(tail, above=0, most=1):
+        faults.append(f"`tail` needs a share above 0 and up to 1, but got {tail!r}.")
+    if most_moved is not None and not (_within(most_moved, most=1) or most_moved == 0):
+        faults.append(f"`most_moved` needs a share from 0 to 1, but got {most_moved!r}.")
     for name, value in (("tolerance", tolerance), ("rate", rate)):
-        if not 0 < value < float("inf"):
+        if not _within(value):
             faults.append(f"`{name}` needs a number more than 0, but got {value!r}.")
     if most_moved is not None and today is None:
         faults.append("`most_moved` limits what leaves the paths of `today`: give `today=` too.")
@@ -265,127 +164,95 @@ def _check(
             f"`objective='rate'` takes one matrix, but got {n:,}. Give one, or take 'utilisation' "
             f"or 'time', which take several."
         )
+    each = np.ones(n)
+    if counts is not None:
+        each = numbers("counts", counts, f"a number for each of {n:,} matrices")
+        if over == "worst":
+            faults.append("`counts` do not matter for `over='worst'`. Give `over='sum'` too.")
+        if each.shape != (n,):
+            faults.append(
+                f"`counts` needs a number for each of {n:,} matrices, but has shape {each.shape}."
+            )
+        elif len(bad := np.flatnonzero(~((each >= 0) & (each < np.inf)))):
+            faults.append(
+                f"`counts` needs finite numbers of 0 or more, but {len(bad):,} of {n:,} are not: "
+                f"those of matrices {some(bad)}."
+            )
+        elif not demand.amounts[:, each > 0].any():
+            faults.append("`counts` are 0 for every matrix with traffic: nothing is to be routed.")
     raise_faults(faults)
+    return each
+
+
+def _within(value: Any, above: float = 0, most: float = np.inf) -> bool:
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    return above < float(value) <= most and float(value) < np.inf
 
 
 def _today(today: Any, paths: PathSet) -> Float[np.ndarray, "pairs width"]:
     """Return the splits to begin with, each row 1 in all."""
     if today is None:
         return paths.valid / paths.valid.sum(axis=1, keepdims=True)
-    given = np.asarray(today.splits if isinstance(today, RoutingWeights) else today, np.float64)
-    wrong = given.shape != paths.valid.shape or bool((given < 0).any())
-    if wrong or not (np.where(paths.valid, given, 0).sum(axis=1) > 0).all():
+    shape, hint = paths.valid.shape, "Take the `splits` of a result for the same pairs and `paths`."
+    if isinstance(today, RoutingWeights | PathTables):
+        if not today.paths.same(paths):
+            message = (
+                f"`today` needs splits of the same pairs and paths, {shape[0]:,} pairs over "
+                f"{int(paths.valid.sum()):,} paths, but has {today.paths.n_pairs:,} over "
+                f"{int(today.paths.valid.sum()):,}, or others of them. {hint}"
+            )
+            raise ModelError(message)
+        given = today.splits
+    else:
+        given = numbers("today", today, f"a share for each of {shape[1]:,} ways of each pair")
+    good = given.shape == shape and bool(((given >= 0) & (given < np.inf)).all())
+    if not good or not (np.where(paths.valid, given, 0).sum(axis=1) > 0).all():
         message = (
-            f"`today` needs a share of 0 or more for each of {paths.width:,} ways of "
-            f"{paths.n_pairs:,} pairs, some of every pair on a path that is there, but has shape "
-            f"{given.shape}. Take the `splits` of a result for the same network, flows and `paths`."
+            f"`today` needs a finite share of 0 or more for each of {shape[1]:,} ways of "
+            f"{shape[0]:,} pairs, some of every pair on a path that is there, but has shape "
+            f"{given.shape}. {hint}"
         )
         raise ModelError(message)
     given = np.where(paths.valid, given, 0)
     return given / given.sum(axis=1, keepdims=True)
 
 
-def _search(
-    aim: Aim,
-    now: Float[np.ndarray, "pairs width"],
-    limit: Limit | None,
-    steps: int,
-    tolerance: float,
-    rate: float,
-    kept: Checkpoint | None,
-) -> tuple[descent.State, np.ndarray, np.ndarray | None]:
-    """Return the last state, objective and bound after every step, and splits of least load."""
-    kind = canonical(np.dtype(aim.network.capacity.dtype))
-    problem, exact = _problem(aim, limit, kind), _exact(aim, kind)
-    logits = np.log(np.maximum(now, _SMALL / aim.paths.width))
-    state = descent.begun(problem, logits, rate, steps)
-    state = state._replace(bound=jnp.asarray(aim.least(), kind))
-    history = np.zeros((0, 2))
-    if kept is not None and (saved := kept.load()) is not None:
-        state = unpacked("state", saved, state)
-        history = saved["history"]
-    advance = functools.partial(
-        descent.advance, rate=float(rate), steps=int(steps), turns=_TURNS, over=aim.over
-    )
-    share, tail = jnp.asarray(tolerance, kind), jnp.asarray(aim.tail, kind)
-    relaxed = None
-    if exact is not None:
-        # Exact rates say where to go and not how far it is: prices come from the largest load.
-        relaxed = state
-        while int(relaxed.step) < steps and not _certified(relaxed, tolerance):
-            relaxed, _ = advance(relaxed, problem, None, share, tail)
-        if kept is None or not int(state.step):
-            state = state._replace(bound=relaxed.bound, prices=relaxed.prices)
-    with Progress(int(steps), what="steps") as progress:
-        while aim.paths.n_pairs and int(state.step) < steps and not _certified(state, tolerance):
-            state, told = advance(state, problem, exact, share, tail)
-            history = np.concatenate([history, np.asarray(told)[: int(state.step) - len(history)]])
-            best, bound = (aim.shown(float(v)) for v in (state.objective, state.bound))
-            progress.update(int(state.step), best, bound)
-            if kept is not None and kept.due:
-                kept.save(packed("state", state) | {"history": history})
-    if kept is not None:
-        kept.save(packed("state", state) | {"history": history})
-    return state, history, None if relaxed is None else np.asarray(relaxed.splits)
-
-
-def _certified(state: descent.State, tolerance: float) -> bool:
-    return float(state.objective) <= float(state.bound) * (1 + tolerance)
-
-
-def _problem(aim: Aim, limit: Limit | None, kind: Any) -> descent.Problem:
-    """Return the arrays of the search on the device."""
-    rows, trunk = descent.crossings(aim.paths.hops, aim.paths.n_trunks)
-    device = lambda values: jnp.asarray(values, kind)
-    return descent.Problem(
-        jnp.asarray(aim.paths.hops), jnp.asarray(rows), jnp.asarray(trunk),
-        jnp.asarray(aim.paths.valid), device(aim.demand), device(aim.capacity), device(aim.base),
-        None if limit is None else Limit(*(device(each) for each in limit)),
-    )  # fmt: skip
-
-
-def _exact(aim: Aim, kind: Any) -> descent.Exact | None:
-    """Return what exact rates need, where the objective is one of them."""
-    if aim.name == "utilisation":
-        return None
-    routes, row, share, of = aim.template
-    return descent.Exact(
-        aim.network, routes, jnp.asarray(row, jnp.int32), jnp.asarray(share, kind),
-        jnp.asarray(of, jnp.int32), jnp.asarray(aim.amounts.T, kind), jnp.asarray(aim.caps.T, kind),
-    )  # fmt: skip
-
-
 def _report(
     aim: Aim,
-    state: descent.State,
-    history: np.ndarray,
-    now: np.ndarray,
-    other: np.ndarray | None,
+    found: Found,
+    now: Float[np.ndarray, "pairs width"],
     limit: Limit | None,
     tolerance: float,
     seed: int,
+    prove: bool,
     control: bool,
-    seconds: float,
+    begun_at: float,
 ) -> RoutingWeights:
     """Return the result, scored again in float64."""
-    steps, tried = int(state.step), [state.splits, now, *([] if other is None else [other])]
-    found = [(aim.score(splits), splits) for splits in map(aim.whole, tried)]
-    objective, splits = min(found, key=lambda each: each[0])
-    before = found[1][0]
-    shown = aim.shown
-    bound = aim.bound(np.asarray(state.prices, np.float64), limit)
+    tried = [(aim.score(splits), splits) for splits in map(aim.whole, [now, *found.tried])]
+    before, bound = tried[0][0], aim.bound(found.prices, limit)
+    best = lambda: min(tried, key=lambda each: each[0])
+    programme = prove and best()[0] > bound * (1 + tolerance) and is_small(aim)
+    if programme and (exact := solved(aim, limit)) is not None:
+        tried.append((aim.score(exact.splits), exact.splits))
+        bound = max(bound, aim.bound(exact.prices, limit))
+    objective, splits = best()
     gap = objective / bound - 1
-    told = [(i + 1, shown(float(a)), shown(float(b))) for i, (a, b) in enumerate(history)]
+    shown = aim.shown
+    told = [(i + 1, shown(float(a)), shown(float(b))) for i, (a, b) in enumerate(found.history)]
+    seconds = time.perf_counter() - begun_at
+    evaluations = found.evaluations + len(tried)
     beside = None
     if control:
         from fabric.optimize._control import random_moves
 
-        beside = aim.shown(random_moves(aim, now, limit, steps, seed))
-    solves = 0 if aim.name == "utilisation" else (steps + len(tried)) * aim.amounts.shape[1]
+        beside = shown(random_moves(aim, now, limit, evaluations, seed))
+    again = 0 if aim.name == "utilisation" else len(tried) * aim.amounts.shape[1]
     return RoutingWeights(
-        objective=aim.shown(objective), bound=aim.shown(bound), gap=max(gap, 0.0),
-        certified=gap <= tolerance, before=aim.shown(before), splits=splits, paths=aim.paths,
-        flows=aim.flows, amounts=aim.amounts, steps=steps, solves=solves,
-        evaluations=steps + len(tried), seconds=seconds, seed=seed,
-        history=History.of(told), control=beside, aim=aim,
+        objective=shown(objective), bound=shown(bound), gap=max(gap, 0.0),
+        certified=gap <= tolerance, before=shown(before), splits=splits, paths=aim.paths,
+        flows=aim.flows, amounts=aim.amounts, steps=found.steps, solves=found.solves + again,
+        evaluations=evaluations, seconds=seconds, seed=int(seed), history=History.of(told),
+        control=beside, programme=programme, aim=aim,
     )  # fmt: skip

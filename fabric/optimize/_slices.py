@@ -1,6 +1,7 @@
 """`slices`: the shape and the twist of a torus slice that serve a job best."""
 
 import itertools
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -140,6 +141,9 @@ def slices(
     chips = whole_or_fault("chips", chips, faults, least=2)
     sent, rate = parse_size(all_to_all, "all_to_all"), parse_rate(capacity, "capacity")
     held: dict[int, float] = {}
+    if not isinstance(rings, Mapping | None):
+        faults.append("`rings` needs a mapping from ring sizes to bytes, such as {8: '1GB'}.")
+        rings = None
     for size, amount in (rings or {}).items():
         held[whole_or_fault("rings", size, faults, least=2)] = parse_size(amount, f"rings[{size}]")
     if not sent and not any(held.values()):
@@ -164,7 +168,8 @@ def slices(
             f"{bad[0]} and others have {sizes}. Use rings of these sizes, each along its own axis."
         )
         raise InfeasibleError(message)
-    best, bound = good[0], min(one.bound for one in good)
+    # What is proved may round to more than what is reached.
+    best, bound = good[0], min(good[0].seconds, *(one.bound for one in good))
     plain = min((one.seconds for one in good if one.twist is None), default=best.seconds)
     gap = best.seconds / bound - 1
     return Slices(
@@ -176,19 +181,20 @@ def slices(
 def _shapes(chips: int) -> list[tuple[int, int, int]]:
     """Return sorted shapes of so many chips."""
     if chips < _CUBE:
-        sides = (1, 2, SIDE)
-    else:
-        sides = tuple(n for n in range(SIDE, chips // SIDE**2 + 1, SIDE) if chips % n == 0)
-    found = []
-    for a, b in itertools.combinations_with_replacement(sides, 2):
-        c, left = divmod(chips, a * b)
-        if not left and c >= b and c in sides:
-            found.append((a, b, c))
-    return found
+        inside = itertools.combinations_with_replacement((1, 2, SIDE), 3)
+        return [shape for shape in inside if math.prod(shape) == chips]
+    return [
+        (a, b, chips // (a * b))
+        for a in range(SIDE, math.isqrt(chips // SIDE) + 1, SIDE)
+        if chips % a == 0
+        for b in range(a, math.isqrt(chips // a) + 1, SIDE)
+        if chips % (a * b * SIDE) == 0
+    ]
 
 
 def _near(chips: int) -> str:
-    fits = [2**i for i in range(1, 6)] + [_CUBE * n for n in range(1, chips // _CUBE + 2)]
+    below = max(chips // _CUBE, 1) * _CUBE
+    fits = [*(2**i for i in range(1, 6)), below, below + _CUBE]
     near = sorted(fits, key=lambda n: abs(n - chips))[:2]
     return " or ".join(f"{n:,}" for n in sorted(near))
 
@@ -207,35 +213,30 @@ def _scored(
 ) -> Slice:
     wrap = min(shape) >= SIDE
     dims = "x".join(map(str, shape))
+    if set(held) - set(shape):
+        refused = f"no axes of {sorted(held)} chips, one for each ring"
+        return Slice(dims, twist, wrap, np.inf, np.inf, np.inf, {}, {}, refused)
     net = torus(dims, wrap=wrap, twist=twist, capacity=rate)
     each, least = 0.0, 0.0
     if sent:
         found = all_to_all_rate(net)
         each, least = sent / found.rate, sent / found.bound
-    placed = _placed(net, shape, held)
-    if placed is None:
-        refused = f"no axes of {sorted(held)} chips, one for each ring"
-        return Slice(dims, twist, wrap, np.inf, np.inf, each, {}, {}, refused)
-    axes, times = placed
+    axes, times = _placed(net, shape, held)
     total = sum(times.values())
     return Slice(dims, twist, wrap, each + total, least + total, each, times, axes)
 
 
 def _placed(
     net: Network, shape: tuple[int, ...], held: Mapping[int, float]
-) -> tuple[dict[int, str], dict[int, float]] | None:
-    """Return the axis of every ring size and its seconds, the quickest way to lay them."""
-    best: tuple[dict[int, str], dict[int, float]] | None = None
-    for axes in itertools.permutations(range(len(shape)), len(held)):
-        if any(shape[axis] != size for axis, size in zip(axes, held, strict=True)):
-            continue
-        times = {
-            size: (size - 1) / size * amount / _ring_rate(net, shape, axis)
-            for (size, amount), axis in zip(held.items(), axes, strict=True)
-        }
-        if best is None or sum(times.values()) < sum(best[1].values()):
-            best = {size: "xyz"[axis] for size, axis in zip(held, axes, strict=True)}, times
-    return best
+) -> tuple[dict[int, str], dict[int, float]]:
+    """Return the axis of every ring size, that where it is quickest, and its seconds."""
+    axes, times = {}, {}
+    for size, amount in held.items():
+        fits = [axis for axis, side in enumerate(shape) if side == size]
+        rates = [_ring_rate(net, shape, axis) for axis in fits]
+        axes[size] = "xyz"[fits[int(np.argmax(rates))]]
+        times[size] = (size - 1) / size * amount / max(rates)
+    return axes, times
 
 
 def _ring_rate(net: Network, shape: tuple[int, ...], axis: int) -> float:

@@ -29,6 +29,7 @@ class Problem(NamedTuple):
     demand: Float[AnyArray, "pairs matrices"]
     capacity: Float[AnyArray, " edges"]
     base: Float[AnyArray, "edges matrices"]
+    share: Float[AnyArray, " matrices"]  # how often each runs, 1 in all
     limit: Limit | None
 
 
@@ -80,18 +81,18 @@ def crossings(
     return table, (of if len(of) else np.zeros(1, np.int64)).astype(np.int32)
 
 
-def begun(problem: Problem, logits: np.ndarray, rate: float, steps: int) -> State:
+def begun(problem: Problem, logits: np.ndarray) -> State:
     """Return the state before the first step."""
     kind = problem.capacity.dtype
     z = jnp.asarray(logits, kind)
     with jax.numpy_dtype_promotion("standard"):
-        adam = _descent.adam(rate, steps).init(z)
+        adam = _descent.adam(0.0, 1).init(z)
     splits = splits_of(z, problem)
     prices = jnp.zeros(problem.base.shape, kind)
     infinite = jnp.asarray(jnp.inf, kind)
-    return State(
-        jnp.asarray(0), z, adam, infinite, splits, -infinite, prices, prices, jnp.zeros_like(z)
-    )
+    # A strong type, as a checkpoint gives it back: another one would be another program.
+    step = jnp.zeros((), jnp.int32)
+    return State(step, z, adam, infinite, splits, -infinite, prices, prices, jnp.zeros_like(z))
 
 
 def splits_of(
@@ -107,16 +108,16 @@ def splits_of(
     return today + moves * jnp.minimum(1, most / jnp.maximum(moved, 1e-30))
 
 
-@functools.partial(jax.jit, static_argnames=("rate", "steps", "turns", "over"))
+@functools.partial(jax.jit, static_argnames=("turns", "over"))
 def advance(
     state: State,
     problem: Problem,
     exact: Exact | None,
     tolerance: Float[AnyArray, ""],
     tail: Float[AnyArray, ""],
+    rate: Float[AnyArray, ""],
+    steps: Int[AnyArray, ""],
     *,
-    rate: float,
-    steps: int,
     turns: int,
     over: str,
 ) -> tuple[State, Float[AnyArray, "turns 2"]]:
@@ -145,7 +146,7 @@ def advance(
         bound = price_bound(jnp, mean_marginal, problem.valid, problem.limit)
         bound += (mean * problem.base).sum()
         if exact is not None:
-            objective, marginal = _by_rates(splits, exact, power, tail, over)
+            objective, marginal = _by_rates(splits, exact, problem.share, power, tail, over)
         (gradient,) = pull(marginal / objective)
         logits, adam = _descent.moved(rule, gradient, now.adam, now.logits)
         better, tighter = objective < now.objective, bound > now.bound
@@ -176,7 +177,7 @@ def _priced(
     )
     use = load / problem.capacity[:, None]
     worst = use.max(axis=0)
-    weight = risk_weights(jnp, worst, over, tail, power)
+    weight = risk_weights(jnp, worst, problem.share, over, tail, power)
     soft = jnp.exp(power * jnp.log(jnp.maximum(use, 1e-30) / jnp.maximum(worst, 1e-30)))
     prices = weight * soft / soft.sum(axis=0) / problem.capacity[:, None]
     # Row `trunks` of the prices belongs to no hop: a row of zeros stands behind it for none.
@@ -191,6 +192,7 @@ def _priced(
 def _by_rates(
     splits: Float[AnyArray, "pairs width"],
     exact: Exact,
+    share: Float[AnyArray, " matrices"],
     power: Float[AnyArray, ""],
     tail: Float[AnyArray, ""],
     over: str,
@@ -199,15 +201,17 @@ def _by_rates(
 
     def times(x: Float[AnyArray, "pairs width"]) -> Float[AnyArray, "matrices flows"]:
         sends = exact.amount > 0
-        return jnp.where(sends, exact.amount / jnp.where(sends, rates_of(x, exact), 1), 0)
+        rates = jnp.maximum(rates_of(x, exact), 1e-30 * jnp.max(exact.network.capacity))
+        return jnp.where(sends, exact.amount / jnp.where(sends, rates, 1), 0)
 
     time, pull = jax.vjp(times, splits)
     worst = time.max(axis=1)
-    weight = risk_weights(jnp, worst, over, tail, power)
-    share = jnp.maximum(time / worst[:, None], 1e-30)
-    soft = jnp.exp(power * jnp.log(share))
+    weight = risk_weights(jnp, worst, share, over, tail, power)
+    # In a matrix without traffic all times are 0.
+    part = jnp.maximum(time / jnp.maximum(worst, 1e-30)[:, None], 1e-30)
+    soft = jnp.exp(power * jnp.log(part))
     soft = weight[:, None] * soft / soft.sum(axis=1, keepdims=True)
-    (gradient,) = pull(jnp.where(exact.amount > 0, soft / share, 0))
+    (gradient,) = pull(jnp.where(exact.amount > 0, soft / part, 0))
     objective = worst.max() if over == "worst" else (weight * worst).sum()
     return objective, gradient
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fabric._errors import InfeasibleError, raise_faults
+from fabric._memory import afford
 from fabric._typing import AnyArray
 from fabric.network._checks import whole, whole_or_fault
 from fabric.runs import History
@@ -55,7 +56,7 @@ class StagesReport:
 
     def __str__(self) -> str:
         gain = (
-            f", {self.uniform / self.objective - 1:.1%} less than uniform" if self.uniform else ""
+            f", {1 - self.objective / self.uniform:.1%} less than uniform" if self.uniform else ""
         )
         return f"layers {'-'.join(map(str, self.layers))}: {self.objective:.6g} s{gain}, proved"
 
@@ -104,9 +105,9 @@ def stages(
     faults: list[str] = []
     count = whole("stages", stages)
     m = whole_or_fault("microbatches", microbatches, faults)
-    table = np.asarray(layer_seconds, np.float64)
-    n = table.shape[-1] if table.ndim else 0
-    speed = _by_stage("layer_seconds", layer_seconds, (count, n), faults)
+    n = _layers(layer_seconds)
+    needed = () if layer_seconds is None else layer_seconds
+    speed = _by_stage("layer_seconds", needed, (count, n), faults)
     fixed = _by_stage("extra", extra, (count,), faults)
     held = _by_stage("layer_bytes", layer_bytes, (count, n), faults)
     room = _by_stage("capacity", capacity, (count,), faults)
@@ -116,14 +117,15 @@ def stages(
     if n < count:
         message = f"{count} stages need a layer each, but there are {n}. Use at most {n} stages."
         raise InfeasibleError(message)
+    afford(
+        f"`stages` of {count:,} stages and {n:,} layers", 40.0 * count * (n + 1) ** 2,
+        "Use fewer of them, or take several layers as one.",
+    )  # fmt: skip
 
-    # Stage s with layers i to j - 1: seconds, infinite where it is empty or does not fit.
-    upto = lambda values: np.concatenate([np.zeros((count, 1)), np.cumsum(values, 1)], 1)
-    spans = lambda sums: sums[:, None, :] - sums[:, :, None]
-    cost = spans(upto(speed)) + fixed[:, None, None]
+    cost = _spans(speed) + fixed[:, None, None]
     cost[:, np.tril(np.ones((n + 1, n + 1), bool))] = np.inf
     if capacity is not None:
-        cost[spans(upto(held)) > room[:, None, None] * (1 + 1e-12)] = np.inf
+        cost[_spans(held) > room[:, None, None] * (1 + 1e-12)] = np.inf
 
     found = _divided(cost, np.inf)
     if found is None:
@@ -142,20 +144,38 @@ def stages(
         top = float(_stage_seconds(cost, division).max())
         if total + (m - 1) * top < best:
             best, layers, slowest = total + (m - 1) * top, division, top
+        # All that is left has this sum at least, and its slowest stage is no faster than the mean.
+        points.append((solves, best, min(best, total * (1 + (m - 1) / count))))
         # What has a stage this slow takes at least the least sum and m - 1 such stages.
         ceiling = min(top, (best - least_sum) / (m - 1)) if m > 1 else 0.0
-        points.append((solves, best, min(best, least_sum + (m - 1) * ceiling)))
         found = _divided(cost, np.nextafter(ceiling, -np.inf))
     points[-1] = (solves, best, best)
     even = np.full(count, n // count) + (np.arange(count) < n % count)
     alike = _stage_seconds(cost, even)
-    uniform = float(alike.sum() + (m - 1) * alike.max())
+    uniform = float(alike.sum() + (m - 1) * alike.max()) if np.isfinite(alike).all() else None
     return StagesReport(
         layers=tuple(layers.tolist()), objective=float(best), bound=float(best), gap=0.0,
-        certified=True, uniform=uniform if np.isfinite(uniform) else None, slowest=slowest,
+        certified=True, uniform=uniform, slowest=slowest,
         evaluations=int(np.isfinite(cost).sum()), solves=solves, steps=solves,
         seconds=time.perf_counter() - begun, seed=None, history=History.of(points),
     )  # fmt: skip
+
+
+def _layers(layer_seconds: object) -> int:
+    """Return the number of layers, 1 where the seconds are no table."""
+    try:
+        return np.shape(np.asarray(layer_seconds, np.float64))[-1]
+    except (TypeError, ValueError, IndexError):
+        return 1
+
+
+def _spans(values: Float[np.ndarray, "stages layers"]) -> Float[np.ndarray, "stages from to"]:
+    """Return the sum of layers i to j - 1 on each stage, each summed up by itself."""
+    count, n = values.shape
+    sums = np.zeros((count, n + 1, n + 1))
+    for i in range(n):
+        np.cumsum(values[:, i:], axis=1, out=sums[:, i, i + 1 :])
+    return sums
 
 
 def _divided(
@@ -186,7 +206,7 @@ def _stage_seconds(
 
 
 def _by_stage(
-    name: str, values: Times | None, shape: tuple[int, ...], faults: list[str]
+    name: str, values: object, shape: tuple[int, ...], faults: list[str]
 ) -> Float[np.ndarray, "..."]:
     """Return values by stage, or 0 with a fault."""
     if values is None:

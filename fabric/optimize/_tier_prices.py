@@ -3,13 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from fabric._errors import ModelError, nearest, raise_faults
+from fabric._errors import ModelError, nearest, raise_faults, some
 from fabric._units import parse_rate
-from fabric.network import Network
+from fabric.network import Network, whole_array
 
 Price = str | float
 
@@ -57,10 +58,17 @@ class Priced:
             >>> Priced.of(net, {"leaf-spine": "3 per Gb/s"}).cost.tolist()
             [96.0]
         """
-        labels = network.labels
-        tiers = {tier: np.flatnonzero(labels.tier_of == i) for i, tier in enumerate(labels.tiers)}
-        known = tiers if groups is None else {k: np.asarray(v, np.int64) for k, v in groups.items()}
-        faults = [
+        labels, faults = network.labels, list[str]()
+        for word, given in (("prices", prices), ("groups", groups)):
+            if not (isinstance(given, Mapping) or (word == "groups" and given is None)):
+                faults.append(f"`{word}` needs a mapping by name, but got {type(given).__name__}.")
+        raise_faults(faults)
+        if groups is None:
+            of = enumerate(labels.tiers)
+            known = {tier: np.flatnonzero(labels.tier_of == i) for i, tier in of}
+        else:
+            known = {name: _links(network, name, ids, faults) for name, ids in groups.items()}
+        faults += [
             f"`prices` has '{name}', which is no {'tier' if groups is None else 'group'}. "
             f"{nearest(name, list(known))}"
             for name in prices
@@ -69,22 +77,39 @@ class Priced:
         if not prices:
             faults.append(f"`prices` is empty. Give one for some of {', '.join(known)}.")
         each = {name: _price(name, price, faults) for name, price in prices.items()}
-        group_of = np.full(network.n_links, len(prices), np.int64)
-        cost = np.zeros(len(prices))
+        cables, cable_of = np.unique(labels.cable_of, return_inverse=True)
         capacity = np.asarray(network.capacity, np.float64)
-        for i, name in enumerate(name for name in prices if name in known):
-            links = known[name]
-            if np.any(group_of[links] < len(prices)):
+        names, n = tuple(prices), len(prices)
+        group_of, owner, cost = np.full(network.n_links, n), np.full(len(cables), n), np.zeros(n)
+        for i, name in enumerate(names):
+            links = known.get(name, np.zeros(0, np.int64))
+            if np.any(group_of[links] < n):
                 faults.append(f"Links of group '{name}' are in another group too. Take them apart.")
-            group_of[links] = i
-            cables, which = np.unique(labels.cable_of[links], return_inverse=True)
+            elif others := np.unique(owner[cable_of[links]][owner[cable_of[links]] < n]).tolist():
+                faults.append(
+                    f"Group '{name}' has one direction of cables whose other one is in "
+                    f"'{names[others[0]]}'. A cable is bought as a whole: put both into one group."
+                )
+            group_of[links], owner[cable_of[links]] = i, i
             wide = np.zeros(len(cables))
-            np.maximum.at(wide, which.ravel(), capacity[links])
+            np.maximum.at(wide, cable_of[links], capacity[links])
             cost[i] = each[name] * wide.sum()
-            if not cost[i] > 0:
+            if name in known and not wide.any():
                 faults.append(f"Group '{name}' has no capacity that could be bought. Leave it out.")
         raise_faults(list(dict.fromkeys(faults)))
-        return cls(tuple(prices), group_of, cost)
+        return cls(names, group_of, cost)
+
+
+def _links(network: Network, name: str, ids: object, faults: list[str]) -> Int[np.ndarray, " some"]:
+    """Return the links of a group, or note what is wrong and return none."""
+    links = whole_array(f"groups['{name}']", ids, faults, dtype=np.int64).ravel()
+    strange = links[(links < 0) | (links >= network.n_links)]
+    if len(strange):
+        faults.append(
+            f"`groups['{name}']` has {some(strange.tolist())}, but links count from 0 to "
+            f"{network.n_links - 1:,}."
+        )
+    return np.unique(links[(links >= 0) & (links < network.n_links)])
 
 
 def _price(name: str, price: object, faults: list[str]) -> float:
@@ -96,7 +121,7 @@ def _price(name: str, price: object, faults: list[str]) -> float:
             value = float(amount) / parse_rate(f"1{unit.strip()}", f"prices['{name}']")
         except (ValueError, ModelError):
             value = math.nan
-    elif isinstance(price, int | float) and not isinstance(price, bool):
+    elif isinstance(price, Real) and not isinstance(price, bool):
         value = float(price)
     if not (math.isfinite(value) and value > 0):
         faults.append(

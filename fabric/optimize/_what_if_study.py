@@ -6,10 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-from fabric.optimize._changes import OF_FLOWS, Change, Items
-from fabric.optimize._nearby import Aim, Exchange, Slopes, StepAim, Way
+from fabric._errors import ModelError, some
+from fabric.optimize._changes import Change, Items
+from fabric.optimize._nearby import Aim, Exchange, StepAim, Way
 from fabric.optimize._what_ifs import WhatIf
 from fabric.runs import Progress
+from fabric.solvers._beyond import NEAR
 from fabric.solvers._sensitivities import _Slowest
 
 _SLIVER = 1e-9  # a share at the very end of a reach is within it
@@ -23,25 +25,30 @@ class Study:
         aim: The objective of their rates.
         base: Its value as things are.
         effect: (links,), first order of the objective in the share of capacity of each link.
-        slopes: Of each exchange.
+        of_weight: (flows,), the same in the share of each weight; of no flows with several
+            exchanges.
     """
 
     def __init__(
         self, exchanges: Sequence[Exchange], aim: Aim | StepAim, base: float,
-        effect: Float[np.ndarray, " links"], slopes: Sequence[Slopes],
+        effect: Float[np.ndarray, " links"], of_weight: Float[np.ndarray, " flows"],
     ):  # fmt: skip
         self._exchanges, self._aim, self._base = exchanges, aim, base
-        self._effect, self._slopes = effect, slopes
-        self.solves = len(exchanges)
-        one = exchanges[0] if len(exchanges) == 1 and aim.name == "slowest" else None
+        self._effect, self._of_weight = effect, of_weight
+        self.solves, self.tangents = len(exchanges), 0
+        one = exchanges[0] if aim.slowest else None
         alike = one is not None and one.routes.row_is_flow and np.ptp(one.weight) == 0
         self._least = _Slowest(one.beyond.lines, base) if one is not None and alike else None
 
     def tight(self, share: float) -> Bool[np.ndarray, " links"]:
         """Return which links matter: where more helps, or so much less than there is costs."""
         if self._least is not None:
-            lines = self._exchanges[0].beyond.lines
-            return lines.share * (1 - share) < self._base * (1 + _SLIVER)
+            one = self._exchanges[0]
+            # A level, as shares of links are; of another unit than rates where weights are not 1.
+            level = self._base / float(one.weight[0])
+            return 1 - level / one.beyond.lines.share < share * (1 + _SLIVER)
+        if not self._exchanges:
+            return np.zeros(len(self._effect), bool)
         full = np.any([one.beyond.full for one in self._exchanges], axis=0)
         return full | (np.min([one.spare for one in self._exchanges], axis=0) < share)
 
@@ -51,11 +58,7 @@ class Study:
         reach, how = np.zeros(len(asked)), [""] * len(asked)
         ways: dict[tuple[bool, bytes], list[int]] = defaultdict(list)
         for i, (change, items) in enumerate(zip(asked, found, strict=True)):
-            if change.what in OF_FLOWS:
-                reach[i] = self._room(change, items)
-                if abs(change.share) <= reach[i]:
-                    value[i], how[i] = self._base, "unchanged"
-            else:
+            if change.what != "weight":
                 ways[change.share > 0, items.tobytes()].append(i)
         with Progress(len(ways), what="directions") as progress:
             for done, ((more, _), members) in enumerate(ways.items()):
@@ -68,6 +71,7 @@ class Study:
         beyond = [i for i, by in enumerate(how) if not by]
         for i, said in zip(beyond, self._again(asked, found, beyond), strict=True):
             value[i], how[i] = said, "re-solved"
+        self._check(asked, value)
         each = zip(asked, found, value.tolist(), reach.tolist(), how, strict=True)
         return [
             WhatIf(str(c), c.what, c.key, c.share, len(items), self._slope(c, items), v,
@@ -75,23 +79,19 @@ class Study:
             for c, items, v, r, by in each
         ]  # fmt: skip
 
+    def _check(self, asked: Sequence[Change], value: Float[np.ndarray, " changes"]) -> None:
+        """Raise if the objective is no number after some changes."""
+        if wrong := [str(asked[i]) for i in np.flatnonzero(np.isnan(value)).tolist()]:
+            message = (
+                f"The objective '{self._aim.name}' of `linearize` is no number after "
+                f"{some(wrong)}. Use one that is defined there, or leave these out."
+            )
+            raise ModelError(message)
+
     def _slope(self, change: Change, items: Items) -> float:
         """Return the first-order effect, as a share of the objective."""
-        if change.what in OF_FLOWS:
-            slope, at = self._slopes[0], self._exchanges[0]
-            of = slope.weight * at.weight if change.what == "weight" else slope.cap * at.cap
-            return float(of[items].sum()) * change.share / self._base
-        return float(self._effect[items].sum()) * change.share / self._base
-
-    def _room(self, change: Change, flows: Items) -> float:
-        """Return the share by which a change of flows moves no rate; weights always do."""
-        if change.what == "weight":
-            return 0.0
-        one = self._exchanges[0]
-        spare = 1 - one.rate[flows] / np.where(one.cap[flows] > 0, one.cap[flows], 1.0)
-        least = float(np.maximum(spare, 0.0).min())
-        at_cap = least <= _SLIVER
-        return 0.0 if at_cap else np.inf if change.share > 0 else least
+        effect = self._of_weight if change.what == "weight" else self._effect
+        return float(effect[items].sum()) * change.share / self._base
 
     def _along(
         self, links: Items, sign: float, shares: Sequence[float]
@@ -108,7 +108,10 @@ class Study:
             told = [line(share) if within(share) else (np.nan, "") for share in shares]
             return told, change.reach
         ways = [one.way(links, sign) for one in self._exchanges]
+        self.tangents += sum(way.tangent is not None for way in ways)
         reach = min((way.reach for way in ways), default=np.inf)
+        if self._aim.slowest:
+            reach = min(reach, self._overtaken(ways[0]))
         still = all(way.tangent is None for way in ways)
         told = []
         for share in shares:
@@ -120,7 +123,19 @@ class Study:
                 told.append((self._aim.value(self._moved(ways, share)), "linear"))
         return told, reach
 
-    def _moved(self, ways: Sequence[Way], share: float) -> list[Float[np.ndarray, " flows"]]:
+    def _overtaken(self, way: Way) -> float:
+        """Return the share at which another flow becomes the slowest."""
+        if way.tangent is None:
+            return np.inf
+        per_flow = self._exchanges[0].routes.per_flow
+        rate, moved = (np.asarray(per_flow(of)) for of in (self._exchanges[0].rate, way.tangent))
+        last = rate <= self._base * (1 + NEAR)
+        slope = moved[last].min()
+        catches = ~last & (moved < slope)
+        meets = (rate[catches] - self._base) / (slope - moved[catches])
+        return float(meets.min(initial=np.inf))
+
+    def _moved(self, ways: Sequence[Way], share: float) -> list[np.ndarray]:
         return [
             one.rate if way.tangent is None else np.maximum(one.rate + share * way.tangent, 0.0)
             for one, way in zip(self._exchanges, ways, strict=True)
@@ -147,11 +162,10 @@ class Study:
         self, one: Exchange, asked: Sequence[Change], found: Sequence[Items], which: Sequence[int]
     ) -> Float[np.ndarray, "scenarios flows"]:
         """Return the rates of one exchange under each of some changes."""
-        touched = {asked[i].what for i in which}
-        rows = lambda values, of: np.repeat(values[None], len(which) if of else 1, axis=0)
         capacity = np.repeat(one.capacity[None], len(which), axis=0)
-        weight, cap = rows(one.weight, "weight" in touched), rows(one.cap, "cap" in touched)
-        tables = {"weight": weight, "cap": cap}
+        weighted = any(asked[i].what == "weight" for i in which)
+        weight = np.repeat(one.weight[None], len(which) if weighted else 1, axis=0)
         for s, i in enumerate(which):
-            tables.get(asked[i].what, capacity)[s, found[i]] *= 1 + asked[i].share
-        return one.solved(capacity, weight, cap)
+            of = weight if asked[i].what == "weight" else capacity
+            of[s, found[i]] *= 1 + asked[i].share
+        return one.solved(capacity, weight, one.cap[None])

@@ -16,13 +16,15 @@ class WhatIf:
     Attributes:
         name: In words.
         what, key, by: The change: its kind, its group or flows, and the share that is added.
-        items: Links or flows in it.
+        items: Links in it, or rows of its flows.
         slope: What the change does to first order, from the one reverse pass. At a tie that is the
             answer of one side; `share` is exact.
         value: The objective after the change, exact.
         share: The change of the objective, exact.
-        exact_within: Share up to which the change lies on the line that begins here; infinite if
-            always. 0 where there is no line: weights, and caps that hold a flow.
+        exact_within: Share up to which rates move along the straight lines that begin here, and,
+            for "slowest", the same flow stays the slowest; infinite if always. A lower bound: rates
+            that the objective does not feel may bend there, except for "slowest" of flows of one
+            weight. 0 for weights, which have no line.
         how: "unchanged", "linear", or "re-solved", beyond the reach.
     """
 
@@ -59,6 +61,7 @@ class WhatIfs(Sequence[WhatIf]):
         rows: The rows.
         left_out: What is not among the rows and why, in sentences.
         solves: Exact solves, that of things as they are included.
+        tangents: One-sided derivatives worked out, each good for all changes along one direction.
         seconds: Wall time.
     """
 
@@ -67,6 +70,7 @@ class WhatIfs(Sequence[WhatIf]):
     rows: tuple[WhatIf, ...]
     left_out: tuple[str, ...]
     solves: int
+    tangents: int
     seconds: float
 
     def __len__(self) -> int:
@@ -95,7 +99,7 @@ class WhatIfs(Sequence[WhatIf]):
         return {
             "objective": self.objective, "value": self.value,
             "what_ifs": [row.as_dict() for row in self.rows], "left_out": list(self.left_out),
-            "solves": self.solves, "seconds": self.seconds,
+            "solves": self.solves, "tangents": self.tangents, "seconds": self.seconds,
         }  # fmt: skip
 
     def __str__(self) -> str:

@@ -109,12 +109,12 @@ def _routes(trip: Trip, k: int, seed: int, split: str, queue_pairs: int) -> Rout
 
     network, flows = trip.network, trip.flows
     n = network.n_nodes
-    start, leave = _nearest(network, np.asarray(flows.src), outwards=True)
-    goal, arrive = _nearest(network, np.asarray(flows.dst), outwards=False)
+    start, leave = nearest_switches(network, np.asarray(flows.src), outwards=True)
+    goal, arrive = nearest_switches(network, np.asarray(flows.dst), outwards=False)
     pairs, pair = np.unique(goal.astype(np.int64) * n + start, return_inverse=True)
     goals, starts = np.divmod(pairs, n)
     own = starts == goals
-    count, paths = _paths(network, starts[~own], goals[~own], k, seed)
+    count, paths = loop_free_paths(network, starts[~own], goals[~own], k, seed)
     number = np.where(own, -1, np.cumsum(~own) - 1)[pair.ravel()]
     none = np.append(count == 0, False)  # row -1 is no pair
     trip.check_reached(none[number])
@@ -131,7 +131,7 @@ def _routes(trip: Trip, k: int, seed: int, split: str, queue_pairs: int) -> Rout
     return join(flows, legs, queue_pairs=queue_pairs)
 
 
-def _nearest(
+def nearest_switches(
     network: Network, ends: Int[np.ndarray, " flows"], *, outwards: bool
 ) -> tuple[Int[np.ndarray, " flows"], Int[np.ndarray, " flows"]]:
     """Return where the search for each flow starts or ends, and the link between; -1: none.
@@ -145,11 +145,12 @@ def _nearest(
     link = np.full(network.n_nodes, -1, np.int32)
     link[here[links]] = links
     forwards = np.asarray(labels.forwards)
-    hangs = (count == 1) & ~forwards & forwards[there[link]]
-    return np.where(hangs[ends], there[link[ends]], ends), np.where(hangs[ends], link[ends], -1)
+    there = np.append(there, 0)[link]  # of nodes without a link: any
+    hangs = (count == 1) & ~forwards & forwards[there]
+    return np.where(hangs, there, np.arange(len(there)))[ends], np.where(hangs, link, -1)[ends]
 
 
-def _paths(
+def loop_free_paths(
     network: Network,
     starts: Int[np.ndarray, " pairs"],
     goals: Int[np.ndarray, " pairs"],
@@ -160,6 +161,9 @@ def _paths(
     from fabric.kernels._ways import k_shortest_paths
 
     n = len(starts)
+    refused = f"`k_shortest` of {n:,} pairs with `k={k}`", "Give a smaller `k` or fewer flows."
+    # Where the hops of each path begin, and the arcs of paths found and waiting for one pair.
+    afford(refused[0], 8.0 * n * k + 8.0 * k * network.n_nodes, refused[1])
     arcs = _arcs(network, starts, goals)
     path_ptr, hop_ptr = np.zeros(n + 1, np.int64), np.zeros(n * k + 1, np.int64)
     link = np.empty(max(1 << 16, 8 * n), np.int32)
@@ -167,11 +171,7 @@ def _paths(
     while at < n:
         at = k_shortest_paths(arcs, starts, goals, at, k, np.uint64(seed), path_ptr, hop_ptr, link)
         if at < n:
-            afford(
-                f"`k_shortest` of {n:,} pairs with `k={k}`",
-                16 * len(link),
-                "Give a smaller `k` or fewer flows.",
-            )
+            afford(refused[0], 16 * len(link), refused[1])
             link = np.concatenate([link, np.empty(len(link), np.int32)])
     hop_ptr = hop_ptr[: path_ptr[-1] + 1]
     paths = Routes.from_csr(hop_ptr, link[: hop_ptr[-1]], network.n_links)

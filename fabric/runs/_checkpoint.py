@@ -1,8 +1,8 @@
 """`Checkpoint`: the state of long work in one file, which is whole or not there."""
 
+import io
 import json
 import os
-import tempfile
 import time
 import zipfile
 from collections.abc import Mapping
@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fabric._errors import ModelError, path_in_quotes
+from fabric.runs._whole import sweep, write_whole
 
-_FORMAT = 1
+_FORMAT = 2
 _HEAD = "head.json"
 Tree = TypeVar("Tree")
 Value = Any
@@ -33,7 +34,7 @@ class Checkpoint:
         every: Seconds between two saves of which `due` speaks. Default 30.
 
     Raises:
-        ModelError: If the folder does not exist.
+        ModelError: If the folder does not exist or cannot be written, or the file is a folder.
 
     Examples:
         >>> import tempfile, pathlib
@@ -49,11 +50,19 @@ class Checkpoint:
     def __init__(self, path: str | os.PathLike[str], fingerprint: str, every: float = 30.0):
         self.path, self.fingerprint, self.every = Path(path), fingerprint, every
         self._saved = time.monotonic()
-        if not self.path.parent.is_dir():
-            message = (
-                f"`checkpoint={path_in_quotes(path)}` needs a folder that exists, but "
-                f"{path_in_quotes(self.path.parent)} is none. Make it first."
+        folder = self.path.resolve().parent
+        fault = ""
+        if not folder.is_dir():
+            fault = f"a folder that exists, but {path_in_quotes(folder)} is none. Make it first."
+        elif self.path.is_dir():
+            fault = "a file, but this is a folder. Name a file inside it."
+        elif not os.access(folder, os.W_OK):
+            fault = (
+                f"a folder that can be written, but {path_in_quotes(folder)} cannot. Name a file "
+                f"elsewhere."
             )
+        if fault:
+            message = f"`checkpoint={path_in_quotes(path)}` needs {fault}"
             raise ModelError(message)
 
     @property
@@ -73,22 +82,17 @@ class Checkpoint:
         """
         plain = {k: v for k, v in state.items() if _is_plain(v)}
         arrays = {k: np.asarray(v) for k, v in state.items() if k not in plain}
-        head = {"format": _FORMAT, "fingerprint": self.fingerprint, "plain": plain}
+        scalars = [k for k in arrays if isinstance(state[k], np.generic)]
+        head = {
+            "format": _FORMAT, "fingerprint": self.fingerprint, "plain": plain,
+            "arrays": list(arrays), "scalars": scalars,
+        }  # fmt: skip
         try:
-            handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    _write(file, json.dumps(head), arrays)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(name, self.path)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+            write_whole(self.path, lambda file: _write(file, json.dumps(head), arrays))
         except OSError as error:
             message = (
-                f"The checkpoint {path_in_quotes(self.path)} cannot be written: {error.strerror}. "
-                f"Free some space, or name a file elsewhere."
+                f"The checkpoint {path_in_quotes(self.path)} cannot be written: "
+                f"{error.strerror or error}. Free some space, or name a file elsewhere."
             )
             raise ModelError(message) from None
         self._saved = time.monotonic()
@@ -99,15 +103,17 @@ class Checkpoint:
         Raises:
             ModelError: If the file is no checkpoint, or one of another problem.
         """
+        sweep(self.path)
         if not self.path.exists():
             return None
+        # A damaged file can fail anywhere in three libraries.
         try:
-            with zipfile.ZipFile(self.path) as archive:
-                head = json.loads(archive.read(_HEAD))
-                names = [name for name in archive.namelist() if name != _HEAD]
-                arrays = {name: _read(archive, name) for name in names}
-            found, plain, version = head["fingerprint"], head["plain"], head["format"]
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+            head, content = _read(self.path)
+            found, version = str(head["fingerprint"]), int(head["format"])
+            plain = dict(head["plain"])
+            arrays = {name: _array(content[name]) for name in head["arrays"]}
+            scalars = {name: arrays[name][()] for name in head["scalars"]}
+        except Exception:
             message = (
                 f"{path_in_quotes(self.path)} is no checkpoint that can be read. Remove it to "
                 f"begin anew, or name another file."
@@ -126,7 +132,7 @@ class Checkpoint:
                 f"demand, options and seed must be the same; remove the file to begin anew."
             )
             raise ModelError(message)
-        return plain | arrays
+        return plain | arrays | scalars
 
 
 def packed(name: str, tree: Any) -> dict[str, Value]:
@@ -172,6 +178,18 @@ def _write(file: Any, head: str, arrays: Mapping[str, np.ndarray]) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _read(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    with archive.open(name) as member:
-        return np.lib.format.read_array(member, allow_pickle=False)
+def _read(path: Path) -> tuple[dict[str, Value], dict[str, bytes]]:
+    """Return the head, and the content by name; all of it is held against its checksum."""
+    with zipfile.ZipFile(path) as archive:
+        # `read` takes a member to its end, where the checksum is looked at.
+        content = {name: archive.read(name) for name in archive.namelist()}
+    return json.loads(content.pop(_HEAD)), content
+
+
+def _array(data: bytes) -> np.ndarray:
+    file = io.BytesIO(data)
+    array = np.lib.format.read_array(file, allow_pickle=False)
+    if file.read(1):
+        message = "bytes after the end"
+        raise ValueError(message)
+    return array

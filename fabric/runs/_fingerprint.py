@@ -56,7 +56,7 @@ def _feed(digest: Any, thing: Any) -> None:
     elif isinstance(thing, Set):
         _all(digest, "set", sorted(thing, key=repr))
     elif hasattr(thing, "dtype") and np.asarray(thing).dtype != object:
-        array = np.ascontiguousarray(thing)
+        array = np.asarray(thing)
         _head(digest, array.dtype.str, *array.shape)
         digest.update(array.tobytes())
     elif isinstance(thing, Sequence):

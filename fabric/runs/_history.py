@@ -1,14 +1,22 @@
 """`History`: objective and bound of an optimiser, step by step, and a picture of them."""
 
+import importlib.util
+import io
+import math
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from fabric._errors import ModelError
+from fabric._errors import ModelError, joined, path_in_quotes
 from fabric.runs._progress import gap
+from fabric.runs._whole import write_whole
+
+ENDINGS = (".png", ".svg", ".pdf", ".eps", ".jpg", ".webp")
+"""Of pictures."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +50,13 @@ class History:
         pairs = zip(self.objective, self.bound, strict=True)
         return np.array([gap(float(a), float(b)) for a, b in pairs])
 
-    def as_dict(self) -> dict[str, list[float]]:
-        """Return the three columns for JSON."""
+    def as_dict(self) -> dict[str, list[Any]]:
+        """Return the three columns for JSON; a value that there was not yet is None."""
+        said = lambda column: [x if math.isfinite(x) else None for x in column.tolist()]
         return {
             "steps": self.steps.tolist(),
-            "objective": self.objective.tolist(),
-            "bound": self.bound.tolist(),
+            "objective": said(self.objective),
+            "bound": said(self.bound),
         }
 
     def plot(self, path: str | os.PathLike[str], *, title: str = "", unit: str = "") -> None:
@@ -59,10 +68,14 @@ class History:
             unit: Of the objective.
 
         Raises:
-            ModelError: If matplotlib is not installed.
+            ModelError: As `check_picture`, or if the file cannot be written.
         """
-        pyplot = _pyplot()
-        figure, (above, below) = pyplot.subplots(2, 1, sharex=True, layout="constrained")
+        check_picture(path)
+        from matplotlib.figure import Figure
+
+        # Not by pyplot, which would change the backend of a whole session.
+        figure = Figure(layout="constrained")
+        above, below = figure.subplots(2, 1, sharex=True)
         above.plot(self.steps, self.objective, label="objective")
         above.plot(self.steps, np.where(np.isfinite(self.bound), self.bound, np.nan), label="bound")
         above.set_ylabel(f"objective ({unit})" if unit else "objective")
@@ -74,17 +87,30 @@ class History:
             below.set_yscale("log")
         below.set_ylabel("gap")
         below.set_xlabel("steps")
-        figure.savefig(path)
-        pyplot.close(figure)
+        drawn, file = io.BytesIO(), Path(path)
+        figure.savefig(drawn, format=file.suffix[1:].lower())
+        try:
+            write_whole(file, lambda target: target.write(drawn.getvalue()))
+        except OSError as error:
+            message = f"{path_in_quotes(file)} cannot be written: {error.strerror or error}."
+            raise ModelError(message) from None
 
 
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
+def check_picture(path: str | os.PathLike[str]) -> None:
+    """Raise before long work if a picture of it could not be drawn.
+
+    Raises:
+        ModelError: If the ending is of no known format, or matplotlib is not installed.
+
+    Examples:
+        >>> check_picture("gap.svg")
+    """
+    if Path(path).suffix.lower() not in ENDINGS:
+        message = (
+            f"{path_in_quotes(path)} does not say what format the picture has. End its name in "
+            f"{joined(ENDINGS)}."
+        )
+        raise ModelError(message)
+    if importlib.util.find_spec("matplotlib") is None:
         message = "A picture of convergence needs matplotlib. Install it: `pip install matplotlib`."
-        raise ModelError(message) from None
-    matplotlib.use("agg", force=False)
-    import matplotlib.pyplot as pyplot
-
-    return pyplot
+        raise ModelError(message)

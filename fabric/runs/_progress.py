@@ -1,5 +1,6 @@
 """How far long work has come, and how good its answer is by now, on stderr."""
 
+import math
 import os
 import sys
 import time
@@ -70,11 +71,11 @@ class Progress:
         said = [f"{done:,}{of} {self._what}", f"{rate:.3g} a second"]
         if self._total is not None and rate > 0:
             said.append(f"{max(self._total - done, 0) / rate:.0f} s to go")
-        if objective is not None:
-            said.append(f"objective {objective:.6g}")
-        if bound is not None:
-            said.append(f"bound {bound:.6g}")
-        if objective is not None and bound is not None:
+        reached = objective is not None and math.isfinite(objective)
+        proved = bound is not None and math.isfinite(bound)
+        said += [f"objective {objective:.6g}"] if reached else []
+        said += [f"bound {bound:.6g}"] if proved else []
+        if objective is not None and bound is not None and reached and proved:
             said.append(f"gap {gap(objective, bound):.2%}")
         return ", ".join(said)
 

@@ -98,6 +98,9 @@ class Beyond:
         # The smallest of its class is full by definition, whatever its sum was rounded to.
         self._smallest = self.used & (capacity <= spread(least * (1 + NEAR), 0.0))
         self.full |= self._smallest & spread(full, False)
+        smallest = np.flatnonzero(self._smallest)
+        self._members = smallest[np.argsort(self._class_of[smallest], kind="stable")]
+        self._filled, self._first = np.unique(self._class_of[self._members], return_index=True)
         weights = spread(total, 0.0)
         share = np.divide(capacity, weights, out=np.full(len(capacity), np.inf), where=weights > 0)
         self.lines = Lines(share, spread(blur, 0.0), float(self.cap_level.min(initial=np.inf)))
@@ -169,8 +172,9 @@ class Beyond:
     def _of_classes(self, direction: LinkFloats) -> Float[np.ndarray, " classes"]:
         """Return the one-sided tangent of the smallest capacity of each class."""
         way = np.full(self._plan.n_classes, np.inf)
-        here = self._smallest
-        np.minimum.at(way, self._class_of[here], direction[here])
+        along = direction[self._members]
+        alone = len(self._filled) == len(self._members)
+        way[self._filled] = along if alone else np.minimum.reduceat(along, self._first)
         return way
 
 

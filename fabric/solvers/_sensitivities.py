@@ -191,12 +191,12 @@ def _groups(network: Network, by: str) -> list[_Group]:
         name = lambda first, _: (
             f"{labels.tiers[labels.tier_of[first]]} {_port(float(speed[first]))}"
         )
-    order = np.argsort(code, kind="stable")
+    order = np.lexsort((of, code))
     code, of = code[order], of[order]
     starts = np.flatnonzero(np.diff(code, prepend=-1))
     pieces = np.split(of, starts[1:]) if len(starts) else []
     return [
-        _Group(lambda f=piece[0], c=value: name(f, c), np.unique(piece))
+        _Group(lambda f=piece[0], c=value: name(f, c), piece)
         for piece, value in zip(pieces, code[starts], strict=True)
     ]
 

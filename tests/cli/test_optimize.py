@@ -1,12 +1,14 @@
 """What the verbs of `fabric optimize` say, and the files that they write."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
 
 import fabric as fb
 from fabric import optimize
+from fabric.cli._optimize_fabric import capacity_text, circuits_text
 
 FABRIC = "leaf_spine:leaves=3,spines=2,hosts_per_leaf=2,capacity=400Gb/s,uplink_capacity=200Gb/s"
 ROUTED = ("optimize", "routing", FABRIC, "--pattern", "all-to-all", "--size", "1GB")
@@ -34,7 +36,7 @@ def test_routing_tells_the_numbers_of_the_library(fabric):
 
 
 def test_routing_goes_by_rates_where_sizes_are_not_known(fabric):
-    args = [*ROUTED[:-2], "--format", "json"]
+    args = [*ROUTED[:-2], "--steps", 5, "--format", "json"]
     assert fabric(*args).json["of"] == "rate"
     assert fabric(*args, "--objective", "time", "--size", "1GB").json["of"] == "time"
 
@@ -70,12 +72,48 @@ def test_routing_goes_on_from_a_checkpoint(fabric, tmp_path):
     assert again["objective"] == first["objective"]
 
 
+def test_an_interrupt_says_whether_there_is_something_to_go_on_from(fabric, monkeypatch, tmp_path):
+    file = tmp_path / "state"
+    fabric(*ROUTED, "--checkpoint", file)
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(optimize, "routing_weights", interrupted)
+    for option in (["--checkpoint", file], [f"--checkpoint={file}"]):
+        ran = fabric(*ROUTED, *option)
+        assert ran.code == 130
+        assert ran.out == ""
+        assert ran.err == (
+            f"error: interrupted; the same command goes on from the checkpoint '{file}'.\n"
+        )
+    assert "nothing was written" in fabric(*ROUTED, "--checkpoint", tmp_path / "none").err
+
+
+def test_a_file_that_says_no_capacities_gets_them_on_the_command_line(fabric, refused, tmp_path):
+    file = tmp_path / "graph.json"
+    ends = [["a", "b"], ["b", "c"], ["c", "a"]]
+    links = [{"source": x, "target": y} for x, y in ends]
+    nodes = [{"id": name} for name in "abc"]
+    file.write_text(json.dumps({"nodes": nodes, "links": links, "multigraph": False}))
+    asked = ["optimize", "routing", file, "--pattern", "ring", "--size", "1GB"]
+    assert "`--capacity" in refused(*asked)
+    answer = fabric(*asked, "--capacity", "8Gb/s", "--format", "json").json
+    assert answer["objective"] == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--paths", "longest"], "paths"),
         (["--objective", "speed"], "'speed'"),
-        (["--tables", "/nowhere/at/all.csv"], "there is no folder"),
+        (["--tables", "/nowhere/at/all.csv"], "`--tables /nowhere/at/all.csv`: there is no folder"),
+        (["--plot", "/nowhere/at/all.svg"], "`--plot /nowhere/at/all.svg`: there is no folder"),
+        (["--plot", "gap.txt"], "End its name in .png"),
+        (["--entries", "8"], "`--entries` is about the tables"),
+        (["--per-switch", "8"], "`--per-switch` is about the tables"),
+        (["--checkpoint", "/nowhere/at/all"], "needs a folder that exists"),
+        (["--capacity", "1Gb/s"], "`--capacity` says how to read a file"),
         (["--flows", "x.csv"], "exactly one"),
     ],
 )
@@ -112,7 +150,7 @@ def test_circuits_are_left_where_a_change_does_not_pay(fabric, demand, tmp_path)
     answer = fabric(*args, "--format", "json").json
     assert not answer["reconfigured"]
     assert answer["rewires"] == 0
-    assert any("left as they are" in line for line in fabric(*args).lines)
+    assert any("left as they are" in line for line in circuits_text(answer))
 
 
 def test_a_demand_that_is_no_matrix_is_refused(refused, tmp_path):
@@ -133,8 +171,7 @@ def test_capacity_buys_within_the_budget_and_says_what_is_next(fabric):
     assert answer["cost"] == pytest.approx(1e6, rel=1e-6)
     assert answer["bound"] <= answer["objective"] <= answer["before"]
     assert answer["next"] in answer["factors"]
-    lines = fabric(*args).lines
-    assert sum("<- buy next" in line for line in lines) == 1
+    assert sum("<- buy next" in line for line in capacity_text(answer)) == 1
 
 
 @pytest.mark.parametrize(

@@ -64,14 +64,46 @@ def test_a_checkpoint_is_written_and_taken_up(fabric, tmp_path):
         (("--gpus", "64"), 3, "`gpus=64`, but the network has 16"),
         (("--limit", "tp"), 2, "needs a name and a whole number"),
         (("--limit", "ep=2"), 2, "`limits={'ep'"),
+        (("--limit", "tp=0"), 2, "`limits['tp']` needs a whole number of 1 or more"),
+        (("--limit", "tp=8", "--limit", "tp=4"), 2, "`--limit tp` is said twice: 8 and 4"),
+        (
+            ("--set", "run.allocation=8", "--set", "layout.dp=1", "--gpus", "8,16"),
+            3,
+            "`--gpus` asks for 16, but `run.allocation` is 8",
+        ),
         (("--rank-orders", "tp-pp"), 2, "needs orders of tp, cp, dp and pp"),
         (("--objective", "tme"), 2, "Did you mean 'time'"),
         (("--why", "tp8 gbs1 seq4096"), 2, "`gbs` 16, but the layout has 1"),
+        (("--why", "tp8 gbs16 seq4096"), 2, "the search is of 16 GPUs, but the layout has 8"),
         (("--checkpoint", "/nowhere/kept"), 2, "needs a folder that exists"),
     ],
 )
 def test_faults_are_one_message(refused, options, code, said):
     assert said in refused(*SMALL, *options, code=code)
+
+
+def test_what_is_wrong_with_a_question_is_said_before_the_search(refused, monkeypatch):
+    monkeypatch.setattr("fabric.optimize.layout", lambda *_, **__: pytest.fail("it searched"))
+    assert "Did you mean" in refused(*SMALL, "--why", "tp8 dp2 gbs16 seq4096 zro1")
+
+
+def test_layouts_without_a_way_and_servers_left_out_are_told(fabric):
+    # Rails that do not meet, four servers of which one is down: rings over three change rails.
+    asked = (
+        "search", "demo", "--set", "model=llama-3.1-8b", "--set", "cases=[]",
+        "--set", "fabric={builder: 'rail_only:servers=4', server: dgx-h100}",
+        "--set", "fabric.failed.nodes=[server1-gpu0]", "--set", "fabric.routing=ecmp",
+        "--set", "layout=tp4 dp6 zero1 gbs24 seq4096", "--top", 60,
+        *(word for name in ("vpp", "mb", "cp", "pp") for word in ("--limit", f"{name}=1")),
+    )  # fmt: skip
+    said = "\n".join(fabric(*asked).lines)
+    assert "1 server left out: server1 (server1-gpu0 is down)" in said
+    assert "found with an exchange that has no way" in said
+    assert "own layout has no way on this fabric: tp4 pp1 vpp1 dp6" in said
+    answer = fabric(*asked, "--format", "json").json
+    assert 0 < answer["unreachable"] < answer["legal"]
+    assert answer["own"]["step_time_s"] is None
+    assert "cannot reach" in answer["own"]["why"]
 
 
 def test_a_model_that_fits_nowhere_is_told_with_the_reasons(refused):

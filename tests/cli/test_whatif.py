@@ -1,5 +1,7 @@
 """What `fabric whatif` says, in text and JSON, of a scenario and of a fabric."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -99,6 +101,9 @@ def test_at_most_so_many_rows_are_made(fabric):
         (["--changes", "none.yaml", "--each", "tier"], "and so does `--each`"),
         (["--changes", "none.yaml"], "`--changes none.yaml` cannot be read"),
         (["--set", "run.seed=1"], "`--set` is for scenarios"),
+        (["--changes", "none.yaml", "--most", "9"], "and so does `--most`"),
+        (["--capacity", "1Gb/s"], "`--capacity` says how to read a file"),
+        (["--seed", "-1"], "needs a whole number from 0"),
     ],
 )
 def test_wrong_options_are_refused(refused, options, said):
@@ -135,6 +140,18 @@ def test_all_wrong_entries_are_told_at_once(refused, tmp_path):
 def test_a_fabric_without_flows_and_a_scenario_with_them_say_what_to_do(refused):
     assert "say which flows count" in refused("whatif", FABRIC)
     assert "add `--pattern all-to-all`" in refused("whatif", "small", "--objective", "mean")
+    assert "`--host-pattern` is for a fabric" in refused("whatif", "small", "--host-pattern", "x")
+
+
+def test_a_file_that_says_no_capacities_gets_them_on_the_command_line(fabric, refused, tmp_path):
+    file = tmp_path / "graph.json"
+    links = [{"source": "a", "target": "b"}, {"source": "b", "target": "c"}]
+    file.write_text(json.dumps({"nodes": [{"id": n} for n in "abc"], "links": links}))
+    asked = ["whatif", file, "--pattern", "all-to-all", "--each", "cable"]
+    assert "`--capacity" in refused(*asked)
+    answer = fabric(*asked, "--capacity", "8Gb/s", "--format", "json").json
+    # Each cable carries its own pair and that of the two ends, each way.
+    assert answer["value"] == pytest.approx(5e8)
 
 
 def test_a_change_of_everything_by_a_tenth_is_a_tenth(fabric, tmp_path):

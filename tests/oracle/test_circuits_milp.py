@@ -71,11 +71,12 @@ def least_utilisation(demand, ports, whole):
     return -1 / found.fun
 
 
-@pytest.mark.parametrize(("ports", "seed"), [(8, 0), (16, 1), (32, 2)])
-def test_whole_circuits_are_within_2_percent_of_the_proved_optimum(ports, seed):
+# Few ports are the hardest to round: there all scores of the default, elsewhere fewer do.
+@pytest.mark.parametrize(("ports", "seed", "scores"), [(8, 0, None), (16, 1, 120), (32, 2, 120)])
+def test_whole_circuits_are_within_2_percent_of_the_proved_optimum(ports, seed, scores):
     demand = traffic(seed)
     best = least_utilisation(demand, ports, whole=True)
-    found = circuits(demand, ports, 1.0, scores=120, seed=seed)
+    found = circuits(demand, ports, 1.0, scores=scores, seed=seed)
     assert best * (1 - 1e-6) <= found.objective <= 1.02 * best
     assert found.bound <= best * (1 + 1e-6)
     # The uniform mesh with its best splits is what an operator has without looking at traffic.

@@ -13,8 +13,9 @@ import pytest
 import fabric as fb
 from experiments.optimizers.placement import drawn, networks
 from fabric import optimize
-from fabric.optimize._placement_input import slots_of, traffic_of
-from fabric.optimize._placement_score import Scorer, router_of, ways_of
+from fabric.optimize._placement_input import rule_of, slots_of, traffic_of
+from fabric.optimize._placement_score import Scorer
+from fabric.optimize._placement_ways import ways_of
 
 ALL = np.array(list(itertools.permutations(range(8))))
 
@@ -22,8 +23,8 @@ ALL = np.array(list(itertools.permutations(range(8))))
 def scorer(net, demand, fluid):
     asked = traffic_of(demand, None)
     slots = slots_of(net, None, 8, None)
-    router, _ = router_of("spray", 0)
-    return Scorer(net, asked, slots, router, ways_of(net, slots, router), fluid=fluid)
+    rule = rule_of("spray", 0)
+    return Scorer(net, asked, slots, rule, ways_of(net, slots, rule), fluid=fluid)
 
 
 @functools.cache
@@ -59,7 +60,7 @@ def test_the_best_of_32_starts_has_no_regret(name, objective):
         demand = drawn(seed)
         truth = scorer(net, demand, objective == "completion")(apart(name))[0].min()
         found = optimize.placement(
-            net, demand, objective=objective, starts=32, budget=1500, seed=seed, control=False
+            net, demand, objective=objective, starts=32, budget=2500, seed=seed, control=False
         )
         assert found.objective == pytest.approx(truth, rel=1e-12)
         assert found.bound <= truth * (1 + 1e-12)

@@ -1,4 +1,4 @@
-"""What `optimize.circuits` and `optimize.slices` promise, one test per promise."""
+"""What `optimize.circuits` promises, one test per promise."""
 
 import itertools
 import json
@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import fabric as fb
-from fabric.optimize import circuits, slices
+from fabric.optimize import circuits
 from fabric.optimize._matchings import patched
 from fabric.optimize._mesh_lp import price_bound
-from fabric.optimize._rounding import rounded
+from fabric.optimize._rounding import applied, exchanges, rounded
 from fabric.runs import Checkpoint
 
 # Blocks and effort of every drawn problem, so that the file compiles once.
@@ -118,30 +118,56 @@ def test_a_killed_run_goes_on_to_the_same_answer(found, tmp_path, monkeypatch):
     class KilledError(Exception):
         pass
 
-    save = Checkpoint.save
+    save, times = Checkpoint.save, []
 
     def killed(self, state):
         save(self, state)
-        raise KilledError
+        times.append(len(state))
+        if len(times) in (1, 5, 18):  # in the descent, in the search, and in the control
+            raise KilledError
 
     file = tmp_path / "run.ckpt"
     monkeypatch.setattr(Checkpoint, "due", property(lambda _: True))
     monkeypatch.setattr(Checkpoint, "save", killed)
-    for _ in range(2):
+    asked = {"checkpoint": file, **QUICK}
+    for _ in range(3):
         with pytest.raises(KilledError):
-            circuits(traffic(BLOCKS, 0), 8, 1.0, checkpoint=file, **QUICK)
-    monkeypatch.setattr(Checkpoint, "save", save)
-    resumed = circuits(traffic(BLOCKS, 0), 8, 1.0, checkpoint=file, **QUICK)
+            circuits(traffic(BLOCKS, 0), 8, 1.0, **asked)
+    resumed = circuits(traffic(BLOCKS, 0), 8, 1.0, **asked)
+    assert times[0] < times[4] < times[17]
     assert resumed.objective == found.objective
+    assert resumed.control == found.control
     np.testing.assert_array_equal(resumed.circuits, found.circuits)
-    np.testing.assert_array_equal(resumed.history.steps, found.history.steps)
-    with pytest.raises(fb.ModelError, match="of another problem"):
-        circuits(traffic(BLOCKS, 1), 8, 1.0, checkpoint=file, **QUICK)
+    np.testing.assert_array_equal(resumed.splits, found.splits)
+    assert resumed.history.as_dict() == found.history.as_dict()
+    today = np.zeros((4, BLOCKS, BLOCKS), int)
+    for other in (
+        {"ports": 16}, {"rate": 2.0}, {"steps": 151}, {"scores": 41}, {"roundings": 5}, {"seed": 1},
+        {"switches": 2}, {"current": today}, {"current": today[0]}, {"reconfiguration": 1.0},
+        {"phase": 9.0}, {"prove": 1.0}, {"tolerance": 1e-2}, {"demand": traffic(BLOCKS, 1)},
+    ):  # fmt: skip
+        given = {"demand": traffic(BLOCKS, 0), "ports": 8, "rate": 1.0} | asked | other
+        with pytest.raises(fb.ModelError, match="of another problem"):
+            circuits(**given)
+
+
+def test_no_more_circuits_are_scored_than_asked_for():
+    one = circuits(traffic(BLOCKS, 0), 8, 1.0, steps=150, scores=1, roundings=4)
+    assert one.evaluations == 1
+    assert np.isfinite(one.objective)
+
+
+def test_pairs_of_next_to_no_traffic_keep_a_way():
+    demand = traffic(BLOCKS, 0)
+    demand[0, 3], demand[3, 0] = 1e-9, 1e-13
+    one = circuits(demand, 8, 1.0, **QUICK)
+    np.testing.assert_allclose(one.splits.sum(1), demand > 0, rtol=1e-12)
+    np.testing.assert_allclose(one.objective, largest_utilisation(demand, one), rtol=1e-12)
 
 
 def test_more_blocks_than_programmes_serve_are_scored_by_descent_below_a_price_bound():
     demand = traffic(18, 0, 1.0)
-    one = circuits(demand, 34, 1.0, steps=300, scores=8)
+    one = circuits(demand, 34, 1.0, steps=150, scores=8)
     np.testing.assert_allclose(one.objective, largest_utilisation(demand, one), rtol=1e-9)
     # No port can carry more than it has, which is the whole truth for traffic of equal sums.
     np.testing.assert_allclose(one.bound, 1 / 34, rtol=1e-6)
@@ -161,7 +187,62 @@ def test_any_prices_give_a_bound_below_what_circuits_reach(found):
     )
 
 
-# Rounding.
+def test_a_block_without_ports_leaves_a_price_bound_as_it_is(found):
+    demand, price = np.zeros((4, 4)), np.ones((4, 4))
+    demand[:3, :3] = 1 - np.eye(3)
+    price[3] = price[:, 3] = 0
+    np.testing.assert_allclose(price_bound(demand, price, np.array([2, 2, 2, 0])), 1, rtol=1e-9)
+
+
+# Rounding and exchanges.
+
+
+def rewirings(count, ports):
+    """All circuits that arise from opening up to two cables and closing as many as it takes."""
+    n = len(count)
+    pairs = list(itertools.combinations(range(n), 2))
+    found = set()
+    for opened in itertools.chain(*(itertools.combinations(pairs, k) for k in range(3))):
+        x = count.copy()
+        for a, b in opened:
+            x[a, b] -= 1
+            x[b, a] -= 1
+        if x.min() < 0:
+            continue
+        spare = ports - x.sum(1)
+        for closed in itertools.chain(*(itertools.combinations(pairs, k) for k in range(3))):
+            y, ends = x.copy(), np.zeros(n, int)
+            for a, b in closed:
+                y[a, b] += 1
+                y[b, a] += 1
+                ends[[a, b]] += 1
+            if set(closed) & set(opened) or (ends > spare).any():
+                continue
+            found.add(y.tobytes())
+    return found
+
+
+@pytest.mark.parametrize("ports", [[4, 4, 4, 4, 4], [5, 4, 4, 4, 5], [4, 4, 6, 4, 4]])
+def test_exchanges_are_each_listed_once_and_stay_within_the_ports(ports):
+    count = np.array(
+        [[0, 2, 1, 1, 0], [2, 0, 0, 1, 1], [1, 0, 0, 1, 2], [1, 1, 1, 0, 1], [0, 1, 2, 1, 0]]
+    )
+    draw = np.random.default_rng(0)
+    price = draw.random((5, 5))
+    price = (price + price.T) * (1 - np.eye(5))
+    moves = exchanges(count, np.array(ports), price, draw)
+    after = [applied(count, move).tobytes() for move in moves]
+    assert len(after) == len(set(after)) > 10
+    assert set(after) <= rewirings(count, np.array(ports)) - {count.tobytes()}
+    if set(ports) == {4}:  # then every change opens two cables and closes two
+        assert set(after) == rewirings(count, np.array(ports)) - {
+            x for x in rewirings(count, np.array(ports))
+            if np.frombuffer(x, int).sum() < count.sum()
+        } - {count.tobytes()}  # fmt: skip
+    gain = [sum(more * price[a, b] for a, b, more in move) for move in moves]
+    assert (np.diff(gain) <= 1e-12).all()
+    spare = np.array(ports) - count.sum(1)
+    assert (spare.sum() > 1) == any(sum(more for *_, more in move) == 1 for move in moves)
 
 
 def test_rounding_keeps_pairs_connected_that_floors_would_cut_off():
@@ -202,6 +283,12 @@ def test_without_transit_the_optimum_is_that_of_trying_all_circuits(seed):
     assert one.relaxed_bound <= best
 
 
+def test_ports_without_number_cost_nothing_without_transit():
+    demand = np.array([[0, 3, 1], [3, 0, 0], [1, 0, 0]])
+    one = circuits(demand, 10**12, 1.0, transit=False)
+    np.testing.assert_allclose(one.objective, 4 / 10**12, rtol=1e-9)
+
+
 # Switches.
 
 
@@ -238,6 +325,29 @@ def test_one_exchange_of_ends_rewires_no_more_than_its_two_circuits_when_sides_a
     patch = patched(new, ports, 2, today)
     check_patch(patch, new, ports)
     assert np.maximum(patch - today, 0).sum() == 2
+
+
+def test_a_switch_leaves_to_the_others_what_they_have_set():
+    # A new pair of cables takes the place of one in the first switch, not of those in the second.
+    today = np.array([[[0, 0, 1], [0, 0, 0], [1, 0, 0]], [[0, 1, 0], [0, 0, 1], [1, 0, 0]]])
+    count, ports = 2 * (1 - np.eye(3, dtype=int)), np.full(3, 4)
+    patch = patched(count, ports, 2, today)
+    check_patch(patch, count, ports)
+    off = np.flatnonzero(1 - np.eye(3))
+    one_switch = []
+    for cells in itertools.product((0, 1), repeat=6):
+        z = np.zeros(9, int)
+        z[off] = cells
+        z = z.reshape(3, 3)
+        if max(z.sum(0).max(), z.sum(1).max()) <= 1:
+            one_switch.append(z)
+    tried = [np.stack(two) for two in itertools.product(one_switch, repeat=2)]
+    least = min(
+        np.maximum(two - today, 0).sum()
+        for two in tried
+        if (two.sum(0) + two.sum(0).T == count).all()
+    )
+    assert np.maximum(patch - today, 0).sum() == least
 
 
 def test_the_answer_lists_its_patch_and_counts_what_is_set_anew(found):
@@ -295,8 +405,19 @@ def test_all_faults_of_the_arguments_are_said_at_once():
     ("options", "error", "said"),
     [
         ({"ports": 0}, fb.InfeasibleError, "`ports` is 0 at blocks that have traffic: 'block0'"),
-        ({"ports": 1}, fb.InfeasibleError, "(?s)without a way of at most two circuits: 'block.*"
-         "reaches at most 1 others so. Use more `ports`"),
+        ({"ports": 1}, fb.InfeasibleError, "'block0' has traffic with 5 others, and `ports` of 1 "
+         "reach 1 over at most two circuits. Use more `ports`"),
+        ({"ports": 4, "transit": False}, fb.InfeasibleError, "`ports` of 4 reach 4 directly. Use "
+         "more `ports`, or `transit=True`"),
+        ({"current": np.zeros((6, 6), int), "reconfiguration": 9.0, "phase": 9.0},
+         fb.InfeasibleError, "circuits of today .* no time for others"),
+        ({"phase": 0.0}, fb.ModelError, "`phase` needs more than 0"),
+        ({"tolerance": float("nan")}, fb.ModelError, "`tolerance` needs a share"),
+        ({"tolerance": "1%"}, fb.ModelError, "`tolerance` needs a share"),
+        ({"current": np.zeros((0, 6, 6), int)}, fb.ModelError, "a patch of no switch"),
+        ({"current": np.eye(6, dtype=int) * np.array([1, -1])[:, None, None]}, fb.ModelError,
+         "0 circuits or more, but not so at switches '1'"),
+        ({"rate": 1e-300}, fb.ModelError, "beyond what numbers hold"),
         ({"switches": 3}, fb.ModelError, r"multiples of 6, .*have 8 and others. Use "
          r"`switches=2 or 4`"),
         ({"reconfiguration": "10s", "phase": "5s"}, fb.InfeasibleError, "no traffic flows at all"),
@@ -318,45 +439,17 @@ def test_the_report_is_json_and_reads_as_a_sentence(found):
     assert str(found).startswith(f"utilisation {found.objective:.6g}, uniform mesh")
 
 
-# Slices.
+def test_a_demand_that_is_no_matrix_of_numbers_is_refused():
+    with pytest.raises(fb.ModelError, match="`demand` needs numbers, in byte/s"):
+        circuits([[0, "4"], ["4", 0]], 2, 1.0)
+    with pytest.raises(fb.ModelError, match="a row and a column per block"):
+        circuits([[0, 1], [1]], 2, 1.0)
+    with pytest.raises(fb.InfeasibleError, match=r"`circuits` of 2,000 blocks needs about .*B of"):
+        circuits(1 - np.eye(2000), 2, 1.0)
 
 
-@pytest.mark.parametrize(("chips", "gain"), [(128, 1.7455), (256, 1.3913)])
-def test_twisted_slices_gain_what_theory_says_at_all_to_all(chips, gain):
-    found = slices(chips, all_to_all="64MB")
-    assert found.best.twist == "tpu"
-    plain = next(one for one in found.choices if one.dims == found.best.dims and not one.twist)
-    np.testing.assert_allclose(plain.seconds / found.best.seconds, gain, rtol=1e-4)
-    assert found.certified
-
-
-def test_rings_alone_take_the_textbook_time_along_an_axis():
-    found = slices(128, rings={8: "1GB"}, capacity="50GB/s")
-    np.testing.assert_allclose(found.objective, 7 / 8 * 1e9 / 50e9, rtol=1e-9)
-    assert (str(found.best), dict(found.best.axes)) == ("4x4x8", {8: "z"})
-    twisted = next(one for one in found.choices if one.twist)
-    assert twisted.seconds >= found.objective
-
-
-def test_shapes_without_an_axis_for_a_ring_are_refused_by_name():
-    found = slices(512, rings={16: "1MB"})
-    assert {str(one) for one in found.choices} == {"4x8x16"}
-    assert found.refused
-    assert all("no axes of [16] chips" in one.refused for one in found.refused)
-    with pytest.raises(fb.InfeasibleError, match=r"axes of \[5\] chips for the `rings`"):
-        slices(512, rings={5: "1MB"})
-
-
-def test_small_slices_are_meshes_inside_a_cube():
-    found = slices(16, all_to_all="1MB")
-    assert {one.dims for one in (*found.choices, *found.refused)} == {"1x4x4", "2x2x4"}
-    assert not found.best.wrap
-    assert found.best.network().n_nodes == 16
-    assert json.loads(json.dumps(found.as_dict()))["best"] == str(found.best)
-
-
-def test_chips_without_a_shape_name_the_nearest_ones():
-    with pytest.raises(fb.InfeasibleError, match=r"Use 64 or 128\."):
-        slices(100, all_to_all="1MB")
-    with pytest.raises(fb.ModelError, match="Say what is exchanged"):
-        slices(128)
+def test_circuits_that_are_not_found_are_not_called_impossible():
+    # One port stays free, and then some block is too far from another: no bound on reach says so.
+    ports, said = [3, 2, 2, 2, 2, 2], r"No circuits were found .* `scores` or `prove`"
+    with pytest.raises(fb.InfeasibleError, match=said):
+        circuits(1.0 - np.eye(BLOCKS), ports, 1.0, **QUICK)

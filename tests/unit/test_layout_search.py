@@ -1,14 +1,17 @@
 """What `optimize.layout` and `optimize.stages` promise, one test per promise."""
 
-import itertools
+import inspect
 import json
+import warnings
+from dataclasses import replace
+from functools import partial
 
+import jax
 import numpy as np
 import pytest
 
 import fabric as fb
 from fabric import hardware, optimize
-from fabric.optimize._best_first import Best, Front, best_first
 from fabric.optimize._layout_space import Space, orders_of
 from fabric.optimize._layout_wires import Degrees, Fabric
 
@@ -59,8 +62,13 @@ def test_orders_of_ranks_are_read_from_words():
     assert orders_of(["tp-cp-dp-pp", ("pp", "dp", "cp", "tp")])[1] == ("pp", "dp", "cp", "tp")
 
 
-def test_orders_that_differ_in_dimensions_of_size_one_are_one_row(network, model):
-    every = search(network, model, rank_orders="all", top=1).space
+def space_of(model, **changes):
+    asked = {"capacity": 80e9, "gpus": [16], "gbs": GBS, "seq": SEQ, "limits": LIMITS} | changes
+    return Space.of(model, hardware.profile("megatron-core-h100"), **asked)
+
+
+def test_orders_that_differ_in_dimensions_of_size_one_are_one_row(model):
+    every = space_of(model, rank_orders=orders_of("all"), limits=LIMITS | {"mb": 1, "zero": 1})
     seen = {}
     for row in range(every.n_rows):
         layout, order = every.layout(row), every.degrees[every.degrees_of[row]].order
@@ -90,16 +98,20 @@ def test_one_row_can_be_asked_for(found):
         assert said in str(raised.value)
 
 
-def test_recompute_counts_are_layers_of_every_chunk():
-    model, profile = fb.Model.listed("llama-3.1-8b"), hardware.profile("megatron-core-h100")
-    space = Space.of(model, profile, capacity=200e9, gpus=[4], gbs=8, seq=4096, recompute="counts")
+def test_recompute_counts_are_layers_of_every_chunk(model):
+    limits = {"tp": 1, "cp": 1, "dp": 1, "mb": 1}
+    space = space_of(model, capacity=200e9, gpus=[4], gbs=8, recompute="counts", limits=limits)
     counts = {}
     for row in range(space.n_rows):
-        layout = space.layout(row)
-        if (layout.pp, layout.tp, layout.mb, layout.zero) == (4, 1, 1, 0):
-            counts.setdefault(layout.vpp, []).append(space.recomputed_layers(row))
+        counts.setdefault(space.layout(row).vpp, []).append(space.recomputed_layers(row))
     assert counts[1] == list(range(9))
     assert counts[4] == [0, 4, 8]
+
+
+def test_a_table_beyond_memory_is_refused_before_it_is_made(model, monkeypatch):
+    monkeypatch.setattr("fabric._memory.available", lambda: 2.0**20)
+    with pytest.raises(fb.InfeasibleError, match=r"table of [\d,]+ layouts needs .* `limits`"):
+        space_of(model, gpus=[2**14], gbs=720720, limits=None)
 
 
 # The search
@@ -154,6 +166,18 @@ def test_megatron_is_told_all_sizes(network):
         "recompute-granularity full", "recompute-method block", "recompute-num-layers 2",
     ]  # fmt: skip
     assert "10 of" not in str(choice)
+    sharded = replace(choice, layout=fb.Layout.parse("tp8 dp2 zero3 gbs64 seq8192"))
+    said = sharded.megatron(model.layers)
+    for words in (
+        "--use-distributed-optimizer --use-megatron-fsdp --no-gradient-accumulation-fusion",
+        "--data-parallel-sharding-strategy optim_grads_params",
+    ):
+        assert words in said
+    assert "mapping" not in said  # without stages both orders are one
+    ordered = fb.Layout.parse("tp4 pp2 dp2 gbs64 seq8192")
+    for order, mapped in (("tp-pp-cp-dp", True), ("tp-dp-cp-pp", False), ("pp-tp-cp-dp", False)):
+        said = replace(choice, layout=ordered, rank_order=order).megatron(model.layers)
+        assert ("--use-tp-pp-dp-mapping" in said) == mapped
     assert "of 10 layers a stage" in str(choice)
 
 
@@ -192,6 +216,122 @@ def test_the_same_call_gives_the_same_answer(network, model, found):
     assert told(again) == told(found)
 
 
+def test_layouts_without_a_way_are_left_out_and_counted(model):
+    # Three servers and no way between rails: most rings and stages of three change rails.
+    nics = fb.topologies.rail_only(3)
+    rails = fb.topologies.attach_servers(
+        nics, hardware.server("dgx-h100"), nics.hosts.reshape(3, 8)
+    )
+    limits = {"vpp": 1, "cp": 1, "mb": 1, "zero": 1, "tp": 4, "pp": 4}
+    asked = {"gbs": 12, "limits": limits}
+    found = search(rails, model, top=100, front=True, **asked)
+    space, truth = found.space, []
+    for row in range(space.n_rows):
+        placement = fb.Placement(space.degrees[space.degrees_of[row]].ranks(rails.hosts))
+        try:
+            truth.append(fb.step(rails, model, space.layout(row), placement, by=None).step_time)
+        except fb.InfeasibleError:
+            truth.append(np.inf)
+    reached = np.sort([took for took in truth if took < np.inf])
+    assert 0 < len(reached) < space.n_rows
+    np.testing.assert_allclose([one.step_time for one in found.top], reached, rtol=1e-11)
+    assert found.unreachable == space.n_rows - len(reached)
+    assert found.evaluations <= found.legal
+    assert np.isfinite(found.ideal.step_time)
+    forward = partial(fb.routing.ecmp, rails="forward")
+    assert search(rails, model, routing=forward, **asked).unreachable == 0
+    lost = found.space.layout(int(np.argmax(truth)))
+    limits = {name: getattr(lost, name) for name in ("tp", "dp", "pp", "vpp", "cp", "mb", "zero")}
+    with pytest.raises(fb.InfeasibleError, match=r"None of [\d,]+ layouts .* Exchange `"):
+        search(rails, model, gbs=12, limits=limits)
+
+
+def test_a_broken_server_does_not_matter_to_a_job_on_the_others(network, model):
+    labels, last = network.labels, network.hosts[-1]
+    alive = np.asarray(network.alive) & (labels.src != last) & (labels.dst != last)
+    broken = fb.Network(
+        network.capacity, network.latency, alive, network.routing_cost, labels=labels
+    )
+    whole, hurt = (search(net, model, gpus=8, top=1) for net in (network, broken))
+    assert hurt.objective == pytest.approx(whole.objective, rel=1e-12)
+    with pytest.raises(fb.InfeasibleError, match=r"None of [\d,]+ layouts"):
+        search(broken, model, limits=LIMITS | {"tp": 2, "cp": 1})
+
+
+def test_a_leaf_with_one_endpoint_is_a_cut_too(model):
+    # An eighth of what the endpoints have leads out of the leaves, so this is what bounds.
+    network = fb.topologies.leaf_spine(
+        leaves=8, spines=2, hosts_per_leaf=1, capacity="400Gb/s", uplink_capacity="25Gb/s"
+    )
+    profile = hardware.profile("megatron-core-h100")
+    fabric = Fabric(network, model, profile, SEQ, "bf16", fb.routing.spray, named=True)
+    degrees = Degrees(1, 1, 8, 1)
+    exact = fabric.exact(degrees, network.hosts, wraps=False)
+    assert fabric.least(degrees, network.hosts).dp == pytest.approx(exact.dp, rel=1e-9)
+
+
+@pytest.mark.parametrize("order", ["tp-cp-dp-pp", "pp-dp-cp-tp", "cp-pp-tp-dp"])
+def test_a_glance_is_the_bound_but_for_data_parallelism(network, order):
+    model = fb.Model.listed("gpt2-xl")  # tied: stages exchange gradients of the embedding
+    profile = hardware.profile("megatron-core-h100")
+    fabric = Fabric(network, model, profile, 1024, "bf16", fb.routing.spray, named=True)
+    slots = np.random.default_rng(0).permutation(network.hosts)
+    for sizes in ((2, 2, 2, 2), (4, 1, 1, 4), (1, 8, 2, 1), (2, 4, 1, 2), (1, 1, 16, 1)):
+        degrees = Degrees(*sizes, tuple(order.split("-")))
+        least = fabric.least(degrees, slots)
+        np.testing.assert_allclose(
+            fabric.glance(degrees, slots), least._replace(dp=0.0, dp_wait=0.0), rtol=1e-11
+        )
+
+
+def test_in_float32_bounds_stay_below_and_the_best_is_the_same(network, model, found):
+    with jax.enable_x64(False), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "float64 input is cast to float32")
+        small = search(network, model)
+    assert small.certified
+    assert small.bound <= small.objective == pytest.approx(found.objective, rel=1e-5)
+    assert small.best.layout == found.best.layout
+
+
+KEPT = {
+    "gbs": 32, "seq": 2048, "gpus": 8, "dtype": "fp8", "schedule": "gpipe", "objective": "cost",
+    "recompute": "counts", "rank_orders": "all", "limits": {"tp": 4}, "least_margin": 0.1,
+    "placement": "back", "routing": "ecmp", "profile": "megatron-a100", "gpu": "a100-sxm",
+    "top": 4, "tolerance": 0.01, "front": True, "seed": 1,
+}  # fmt: skip
+
+
+def test_a_checkpoint_of_any_other_options_is_refused(network, model, monkeypatch, tmp_path):
+    class Seen(Exception):
+        pass
+
+    def keep(path, fingerprint):
+        raise Seen(fingerprint)
+
+    monkeypatch.setattr("fabric.optimize._layout.Checkpoint", keep)
+
+    def told(network=network, model=model, **changes):
+        with pytest.raises(Seen) as seen:
+            search(network, model, checkpoint=tmp_path / "kept", **changes)
+        return str(seen.value)
+
+    back = fb.Placement(network.hosts[::-1].copy())
+    hashed = [partial(fb.routing.ecmp, seed=seed) for seed in (1, 2)]
+    others = [
+        told(**{name: back if value == "back" else value})
+        for name, value in KEPT.items()
+        if name != "seed"
+    ] + [
+        told(routing="ecmp", seed=1), *(told(routing=rule) for rule in hashed),
+        told(routing=fb.routing.ecmp), told(model=fb.Model.listed("llama-2-13b")),
+        told(network=network.degraded(nodes=["spine0"], factor=0.5)),
+    ]  # fmt: skip
+    assert len({told(), *others}) == len(others) + 1
+    assert told(rank_orders=["tp-cp-dp-pp"], limits=dict(reversed(LIMITS.items()))) == told()
+    with pytest.raises(fb.ModelError, match="`checkpoint` has to tell one routing from another"):
+        told(routing=lambda net, flows: fb.routing.ecmp(net, flows))
+
+
 def test_a_killed_search_goes_on_and_ends_the_same(network, model, found, tmp_path, monkeypatch):
     solved = []
     exact = Fabric.exact
@@ -217,40 +357,6 @@ def test_a_killed_search_goes_on_and_ends_the_same(network, model, found, tmp_pa
     assert told(resumed) == told(found)
     with pytest.raises(fb.ModelError, match="is of another problem"):
         search(network, model, checkpoint=tmp_path / "kept", gbs=32)
-
-
-def scored(truth):
-    return lambda key, rows: truth[rows]
-
-
-@pytest.mark.parametrize("top", [1, 5])
-def test_best_first_is_right_on_any_bounds(top):
-    rng = np.random.default_rng(top)
-    for _ in range(30):
-        truth = rng.random(400) + 0.5
-        lower = truth * rng.choice([0.6, 0.9, 1.0], 400)
-        keys = rng.integers(0, 20, 400)
-        best = Best(top, 0.0)
-        found = best_first(lower, keys, scored(truth), best)
-        np.testing.assert_array_equal(best.values, np.sort(truth)[:top])
-        assert found.bound == truth.min()
-        merit = rng.integers(0, 10, 400) / 10
-        front = Front(merit, 0.0)
-        best_first(lower, keys, scored(truth), front)
-        want = {m: truth[merit >= m].min() for m in np.unique(merit)}
-        got = {m: front.values[merit[front.rows] >= m].min() for m in np.unique(merit)}
-        assert got == want
-        assert (np.diff(front.values) < 0).all()
-
-
-def test_the_bound_of_a_tolerance_is_below_every_value():
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        truth = rng.random(300) + 0.5
-        lower = truth * rng.uniform(0.5, 1.0, 300)
-        best = Best(2, 0.1)
-        found = best_first(lower, np.arange(300), scored(truth), best)
-        assert found.bound <= truth.min() <= best.values[0] <= found.bound * 1.1 * (1 + 1e-12)
 
 
 # What is refused
@@ -281,6 +387,7 @@ def test_more_gpus_than_there_are_is_infeasible(network, model):
         ({"objective": "tiem"}, "Did you mean 'time'"),
         ({"recompute": "some"}, "modes"),
         ({"limits": {"ep": 8}}, "`limits={'ep'"),
+        ({"limits": {"tp": 0}}, "`limits['tp']` needs a whole number of 1 or more"),
         ({"rank_orders": "tp-dp"}, "needs orders of tp, cp, dp and pp"),
         ({"top": 0}, "top"),
         ({"tolerance": -0.1}, "share from 0"),
@@ -296,10 +403,20 @@ def test_wrong_arguments_are_named(network, model, changes, said):
     assert said in str(raised.value)
 
 
-def test_all_wrong_arguments_are_told_at_once(network):
+def test_all_wrong_arguments_are_told_at_once():
+    unchecked = inspect.unwrap(optimize.layout)
     with pytest.raises(fb.ModelError) as raised:
-        search(network, "llama", objective="speed", top=-1)
-    for said in ("`layout(model=...)` needs", "objective='speed'", "top"):
+        unchecked(
+            3, "llama", gbs=GBS, seq=SEQ, objective="speed", top=-1, tolerance="x", gpus=["x"],
+            limits={"tp": "8"}, rank_orders=5, routing=3, profile=3, gpu=3, placement=3, seed=0.5,
+            least_margin=np.nan,
+        )  # fmt: skip
+    for said in (
+        "`layout(network=...)`", "`layout(model=...)` needs", "objective='speed'", "`top`",
+        "`tolerance`", "`gpus`", "`limits['tp']`", "`rank_orders`", "`layout(routing=...)`",
+        "`layout(profile=...)`", "`layout(gpu=...)`", "`layout(placement=...)`", "`seed`",
+        "`least_margin`",
+    ):  # fmt: skip
         assert said in str(raised.value)
 
 
@@ -311,81 +428,3 @@ def test_a_placement_has_as_many_ranks_as_are_used(network, model):
     assert search(network, model, placement=back).objective == pytest.approx(
         search(network, model).objective
     )
-
-
-# Layers per stage
-
-
-def brute(cost, extra, m, held=None, room=None):
-    """Return the least seconds over all divisions of layers into stages."""
-    stages, layers = cost.shape
-    best = np.inf
-    for ends in itertools.combinations(range(1, layers), stages - 1):
-        edges = [0, *ends, layers]
-        spans = [slice(a, b) for a, b in itertools.pairwise(edges)]
-        if held is not None and any(held[s, span].sum() > room[s] for s, span in enumerate(spans)):
-            continue
-        times = [cost[s, span].sum() + extra[s] for s, span in enumerate(spans)]
-        best = min(best, sum(times) + (m - 1) * max(times))
-    return best
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_stages_are_as_good_as_the_best_of_all_divisions(seed):
-    rng = np.random.default_rng(seed)
-    stages = int(rng.integers(1, 5))
-    layers = int(rng.integers(stages, 15))
-    m = int(rng.integers(1, 17))
-    cost = rng.uniform(0.5, 2, (1, layers)) * rng.choice([1.0, 1.7], (stages, 1))
-    extra = rng.uniform(0, 2, stages) * (rng.random(stages) < 0.5)
-    report = optimize.stages(cost, stages=stages, microbatches=m, extra=extra)
-    assert report.objective == pytest.approx(brute(cost, extra, m), rel=1e-12)
-    assert sum(report.layers) == layers
-    assert len(report.layers) == stages
-    ends = np.cumsum(report.layers)
-    times = [
-        cost[s, a - n : a].sum() + extra[s]
-        for s, (a, n) in enumerate(zip(ends, report.layers, strict=True))
-    ]
-    assert report.objective == pytest.approx(sum(times) + (m - 1) * max(times), rel=1e-12)
-    assert report.slowest == pytest.approx(max(times))
-    assert report.uniform >= report.objective * (1 - 1e-12)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_stages_keep_to_their_memory(seed):
-    rng = np.random.default_rng(seed)
-    cost, held = rng.uniform(0.5, 2, (3, 10)), rng.uniform(1, 2, (3, 10))
-    room = rng.uniform(4, 9, 3)
-    want = brute(cost, np.zeros(3), 8, held, room)
-    ask = lambda: optimize.stages(cost, stages=3, microbatches=8, layer_bytes=held, capacity=room)
-    if np.isfinite(want):
-        assert ask().objective == pytest.approx(want, rel=1e-12)
-    else:
-        with pytest.raises(fb.InfeasibleError, match="No division of 10 layers over 3 stages"):
-            ask()
-
-
-def test_equal_layers_are_divided_evenly():
-    report = optimize.stages(np.ones(96), stages=16, microbatches=64)
-    assert set(report.layers) == {6}
-    assert report.objective == report.uniform == 6 * 16 + 63 * 6
-    assert "proved" in str(report)
-    assert json.loads(json.dumps(report.as_dict()))["layers"] == [6] * 16
-
-
-def test_a_pipeline_of_two_speeds_gives_the_slow_half_less():
-    # 2 x slower GPUs in the second half: 8 + 4 layers are 8 s on both.
-    speed = np.ones((2, 12)) * [[1.0], [2.0]]
-    report = optimize.stages(speed, stages=2, microbatches=32)
-    assert report.layers == (8, 4)
-    assert report.uniform / report.objective > 1.4
-
-
-def test_stages_refuse_with_all_faults():
-    with pytest.raises(fb.ModelError) as raised:
-        optimize.stages([1.0, -1.0], stages=2, microbatches=0, extra=[1.0], layer_bytes=[1, 1])
-    for said in ("`layer_seconds`", "microbatches", "`extra` needs shape (2,)", "go together"):
-        assert said in str(raised.value)
-    with pytest.raises(fb.InfeasibleError, match="at most 3 stages"):
-        optimize.stages([1.0] * 3, stages=4, microbatches=1)

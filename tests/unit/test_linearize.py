@@ -1,6 +1,10 @@
 """What `optimize.linearize` promises: every row is what a fresh solve says, and tells how."""
 
+import dataclasses
+
 import jax
+import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -34,11 +38,11 @@ def links_of(network, row):
     if row.what == "node":
         node = labels.node(row.key)
         return (labels.src == node) | (labels.dst == node)
-    names = np.array([network.link_name(l) for l in range(network.n_links)])
-    if row.what == "link":
-        return names == row.key
-    there, back = row.key.split(" - ")
-    return np.isin(names, [f"{there}->{back}", f"{back}->{there}"])
+    ends = row.key.split("->" if row.what == "link" else " - ")
+    src, dst = (labels.node(end) for end in ends)
+    there = (labels.src == src) & (labels.dst == dst)
+    back = (labels.src == dst) & (labels.dst == src)
+    return there if row.what == "link" else there | back
 
 
 def measured(objective, routes, solution):
@@ -48,26 +52,35 @@ def measured(objective, routes, solution):
     return {"slowest": pairs.min, "mean": pairs.mean, "total": pairs.sum}[objective]()
 
 
+@pytest.fixture
+def types_unchecked():
+    """Leave types unchecked, as they are outside of tests."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
 def permuted(network, seed=1):
     flows = fb.traffic.permutation(network.hosts, seed=seed)
     return fb.routing.ecmp(network, flows, seed=seed)
 
 
 @pytest.mark.parametrize("by", [0.02, 0.6])
-@pytest.mark.parametrize("objective", ["slowest", "mean", "total", "completion"])
 @pytest.mark.parametrize("grouping", ["tier", "node", "cable", "link"])
-def test_every_row_of_a_grouping_is_what_a_fresh_solve_says(grouping, objective, by):
+def test_every_row_of_a_grouping_is_what_a_fresh_solve_says(grouping, by):
     net = uneven(CLUSTER)
     routes = permuted(net)
-    if objective == "completion":
-        objective = fb.Completion(np.arange(1.0, routes.n_pairs + 1) * 1e9)
-    table = linearize(net, routes, grouping, objective, by=by)
-    assert len(table)
-    for row in table:
-        solution = fb.max_min_rates(changed(net, row, links_of), routes)
-        want = measured(objective, routes, solution)
-        assert row.value == pytest.approx(want, rel=1e-9), row
-        assert row.share == pytest.approx(want / table.value - 1, abs=1e-9)
+    completion = fb.Completion(np.arange(1.0, routes.n_pairs + 1) * 1e9)
+    fresh = {}
+    for objective in ("mean", "slowest", "total", completion):
+        table = linearize(net, routes, grouping, objective, by=by)
+        assert len(table)
+        for row in table:
+            if row.name not in fresh:
+                fresh[row.name] = fb.max_min_rates(changed(net, row, links_of), routes)
+            want = measured(objective, routes, fresh[row.name])
+            assert row.value == pytest.approx(want, rel=1e-9), row
+            assert row.share == pytest.approx(want / table.value - 1, abs=1e-9)
 
 
 @pytest.mark.parametrize("grouping", ["tier", "node", "cable"])
@@ -148,16 +161,17 @@ def test_a_reach_is_where_the_line_ends():
         assert abs(past.share - line) > 1e-9
 
 
-def test_weights_and_caps_are_what_a_fresh_solve_says():
-    net = uneven(CLUSTER)
-    routes = permuted(net)
+@pytest.mark.parametrize("make", [fb.routing.ecmp, fb.routing.spray])
+def test_weights_and_caps_are_what_a_fresh_solve_says(make):
+    net = uneven(CLUSTER.without(links=["leaf0->spine0"]))
+    routes = make(net, fb.traffic.permutation(net.hosts, seed=1))
     rate = np.asarray(fb.max_min_rates(net, routes).rates)
     caps = np.where(np.arange(len(rate)) % 3 == 0, rate * 0.8, rate * 1.5)
     asked = [
         Change(what, flow, by)
         for what in ("weight", "cap")
         for flow in (0, 1, (2, 3))
-        for by in ("+20%", "-20%")
+        for by in ("+20%", "-20%", "+200%")
     ]
     table = linearize(net, routes, asked, "mean", caps=caps)
     base = np.asarray(fb.max_min_rates(net, routes, caps=caps).rates)
@@ -169,8 +183,80 @@ def test_weights_and_caps_are_what_a_fresh_solve_says():
         assert row.share == pytest.approx(want / base.mean() - 1, abs=1e-12)
         if row.how == "unchanged":
             assert row.slope == 0.0
-    assert {row.how for row in table} == {"unchanged", "re-solved"}
+    assert {row.how for row in table if row.what == "cap"} == {"unchanged", "linear", "re-solved"}
     assert {row.how for row in table if row.what == "weight"} == {"re-solved"}
+    assert {row.exact_within for row in table if row.what == "weight"} == {0.0}
+
+
+@pytest.mark.parametrize("weight", [0.1, 1.0, 20.0])
+def test_the_unit_of_weights_leaves_no_group_out(weight):
+    net = uneven(CLUSTER)
+    routes = permuted(net)
+    names = lambda table: {row.name: row.share for row in table}
+    plain = names(linearize(net, routes, "cable", by="30%"))
+    scaled = linearize(net, routes, "cable", by="30%", weights=np.full(routes.n_flows, weight))
+    assert names(scaled) == pytest.approx(plain, rel=1e-9)
+    assert plain
+
+
+def test_all_of_a_cable_that_carries_nothing_can_go():
+    flows = fb.Flows(CLUSTER.hosts[[0, 4]], CLUSTER.hosts[[8, 12]])
+    routes = fb.routing.ecmp(CLUSTER, flows)
+    for objective in ("slowest", "mean"):
+        table = linearize(CLUSTER, routes, "cable", objective, by="100%")
+        assert len(table) >= 4
+        assert min(row.share for row in table) == pytest.approx(
+            -1 if objective == "slowest" else -0.5
+        )
+
+
+def test_a_change_of_a_flow_is_one_of_all_its_queue_pairs():
+    net = uneven(CLUSTER, seed=3)
+    flows = fb.traffic.permutation(net.hosts, seed=1)
+    caps = np.full(16, np.inf)
+    caps[:3] = 1e9
+    capped = fb.Flows(flows.src, flows.dst, cap=caps)
+    routes = fb.routing.ecmp(net, capped, queue_pairs=2)
+    for what, by in (("weight", "+100%"), ("cap", "-30%"), ("cap", "+3%")):
+        (row,) = linearize(net, routes, [Change(what, 2, by)], "mean")
+        given = {"weight": np.ones(16), "cap": caps.copy()}
+        given[what][2] *= 1 + row.by
+        changed_flows = fb.Flows(flows.src, flows.dst, **given)
+        again = fb.routing.ecmp(net, changed_flows, queue_pairs=2)
+        want = measured("mean", again, fb.max_min_rates(net, again))
+        assert row.value == pytest.approx(want, rel=1e-9)
+        assert row.items == 2
+
+
+def test_single_precision_networks_are_worked_out_in_double():
+    net = uneven(CLUSTER)
+    single = net.with_capacity(np.asarray(net.capacity, np.float32))
+    double = net.with_capacity(np.asarray(single.capacity, np.float64))
+    one, other = (linearize(n, permuted(n), "node", "mean", by=0.3) for n in (single, double))
+    assert [(r.name, r.how) for r in one] == [(r.name, r.how) for r in other]
+    for a, b in zip(one, other, strict=True):
+        assert a.value == pytest.approx(b.value, rel=1e-12)
+
+
+@pytest.mark.usefixtures("types_unchecked")
+def test_numbers_of_numpy_and_lists_are_keys_too():
+    assert Change("cap", np.int64(3), 0.1) == Change("cap", 3, 0.1)
+    for several in ([1, 2], np.array([1, 2]), range(1, 3)):
+        assert Change("weight", several, np.float32(0.5)) == Change("weight", (1, 2), 0.5)
+    routes = permuted(CLUSTER)
+    for key in (True, (0, True), 1.5, "0", ()):
+        with pytest.raises(fb.ModelError, match="needs numbers of flows from 0 to 15"):
+            linearize(CLUSTER, routes, [Change("weight", key, 0.1)])
+
+
+def test_links_without_labels_go_by_number_or_name():
+    net, routes = fb.Network([4.0, 6.0]), fb.Routes.from_paths([[0], [0, 1]], n_links=2)
+    named, numbered = linearize(
+        net, routes, [Change("link", "link 0", 0.5), Change("link", 0, 0.5)]
+    )
+    assert named.value == numbered.value == 3.0
+    with pytest.raises(fb.ModelError, match="'7' is no link with a live link"):
+        linearize(net, routes, [Change("link", 7, 0.5)])
 
 
 def test_taking_everything_leaves_nothing():
@@ -188,6 +274,17 @@ def test_an_objective_of_ones_own_is_exact_too():
         assert row.value == pytest.approx(1 / (1 / rates).mean(), rel=1e-9)
 
 
+def test_an_objective_of_ones_own_may_have_any_name():
+    def slowest(solution):
+        return (solution.rates**2).mean()
+
+    net = uneven(CLUSTER)
+    routes = permuted(net)
+    for row in linearize(net, routes, "node", slowest, by=0.05):
+        rates = np.asarray(fb.max_min_rates(changed(net, row, links_of), routes).rates)
+        assert row.value == pytest.approx((rates**2).mean(), rel=1e-9)
+
+
 def test_one_direction_serves_changes_of_every_size_without_a_solve():
     net = uneven(CLUSTER)
     routes = permuted(net)
@@ -200,6 +297,9 @@ def test_one_direction_serves_changes_of_every_size_without_a_solve():
     assert table.solves == 1
 
 
+SERVERS = fb.topologies.cluster("dgx-h100", nodes=2)
+
+
 @pytest.fixture(scope="module")
 def job():
     layout = fb.Layout.parse("tp4 sp pp2 dp2 zero1 mb1 gbs16 seq2048 recompute=full")
@@ -208,7 +308,7 @@ def job():
 
 @pytest.mark.parametrize("by", [0.01, 0.9])
 def test_a_step_is_what_the_step_of_the_changed_network_says(job, by):
-    net = fb.topologies.cluster("dgx-h100", nodes=2)
+    net = SERVERS
     table = linearize(net, job, "tier", by=by)
     now = fb.step(net, job.model, job.layout, by=None)
     assert table.objective == "step time"
@@ -221,7 +321,7 @@ def test_a_step_is_what_the_step_of_the_changed_network_says(job, by):
 
 
 def test_the_step_moves_as_its_sensitivities_say(job):
-    net = fb.topologies.cluster("dgx-h100", nodes=2)
+    net = SERVERS
     report = fb.step(net, job.model, job.layout)
     assert report.sensitivities is not None
     for row in linearize(net, job, "tier", by="1%"):
@@ -231,6 +331,22 @@ def test_the_step_moves_as_its_sensitivities_say(job):
         assert 100 * row.share == pytest.approx(one, rel=2e-2, abs=1e-9)
         if row.key == "nvlink":  # no tie inside a server: the pass backwards has it too
             assert 100 * row.slope == pytest.approx(one, rel=1e-9)
+
+
+def test_a_step_whose_exchange_gets_nothing_never_ends(job):
+    gone, half = linearize(SERVERS, job, [Change("tier", "nvlink", by) for by in (-1.0, -0.5)])
+    assert gone.value == gone.share == np.inf
+    assert gone.as_dict()["change"] is None
+    assert 0 < half.share < 1
+
+
+def test_a_job_without_exchanges_feels_no_cable():
+    model = dataclasses.replace(fb.Model.listed("llama-3.1-8b"), layers=2)
+    lone = Job(model=model, layout=fb.Layout.parse("tp1 mb1 gbs1 seq128 recompute=full"))
+    table = linearize(SERVERS, lone, "cable")
+    assert len(table) == 0
+    assert "have room for that" in table.left_out[0]
+    assert {row.how for row in linearize(SERVERS, lone, "tier")} == {"unchanged"}
 
 
 def test_groups_that_have_room_are_counted_and_not_listed():
@@ -256,6 +372,7 @@ def test_of_too_many_groups_those_of_largest_first_order_stay():
     assert min(abs(row.slope) for row in part) >= worth[3] * (1 - 1e-9)
 
 
+@pytest.mark.usefixtures("types_unchecked")
 @pytest.mark.parametrize(
     ("made", "said"),
     [
@@ -263,6 +380,9 @@ def test_of_too_many_groups_those_of_largest_first_order_stay():
         (lambda: Change("tier", "host", "10"), r"needs percent, such as '\+10%'"),
         (lambda: Change("tier", "host", "-101%"), "-100% or more"),
         (lambda: Change("weight", 0, "-100%"), "more than -100%"),
+        (lambda: Change("tier", "host", None), "not None"),
+        (lambda: Change("tier", "host", float("nan")), "not nan"),
+        (lambda: Change(None, "host", 0.1), "is no kind"),
     ],
 )
 def test_changes_that_mean_nothing_are_refused(made, said):
@@ -279,19 +399,30 @@ def test_unknown_names_are_told_all_at_once():
     assert "from 0 to 15" in str(told.value)
 
 
-def test_a_cable_goes_by_either_of_its_links():
-    names = ["leaf0 - spine1", "leaf0->spine1", "spine1->leaf0"]
-    table = linearize(CLUSTER, permuted(CLUSTER), [Change("cable", n, "-50%") for n in names])
+@pytest.mark.parametrize("twin", ["", "#1"])
+def test_a_cable_goes_by_either_of_its_links(twin):
+    net = fb.topologies.leaf_spine(leaves=2, spines=2, hosts_per_leaf=2, cables_per_pair=2)
+    ends = ["leaf0 - spine1", "leaf0->spine1", "spine1->leaf0", "spine1 - leaf0"]
+    changes = [Change("cable", end + twin, "-90%") for end in ends]
+    table = linearize(net, permuted(net), changes, "mean")
     assert {row.items for row in table} == {2}
     assert len({row.value for row in table}) == 1
 
 
+@pytest.mark.usefixtures("types_unchecked")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ({"changes": "leaf"}, "no grouping"),
         ({"changes": []}, "there is none"),
         ({"changes": ["tier"]}, "got str"),
+        ({"changes": Change("tier", "host", "+1%")}, "a list of `Change`, but got Change"),
+        ({"objective": 3}, "a name, a `Completion` or a function, but got int"),
+        ({"objective": fb.Completion(np.ones(3))}, "has shape .3,., but the routes have 16"),
+        ({"objective": fb.Completion(np.full(16, -1.0))}, "needs bytes of 0 or more"),
+        ({"objective": lambda s: jnp.log(s.rates - s.rates)}, "of shape"),
+        ({"objective": lambda s: np.asarray(s.rates).min()}, "use `jax.numpy`"),
+        ({"most": 1}, "2 or more"),
         ({"objective": "slow"}, "Did you mean 'slowest'"),
         ({"by": "200%"}, "up to 100 %"),
         ({"changes": [Change("cap", 0, "-10%")]}, "Flows '0' have no cap"),
@@ -303,11 +434,36 @@ def test_arguments_out_of_range_are_refused(arguments, said):
 
 
 def test_a_step_takes_no_flows_and_no_other_objective(job):
-    net = fb.topologies.cluster("dgx-h100", nodes=2)
+    net = SERVERS
     with pytest.raises(fb.ModelError, match="the objective is the time of its step"):
         linearize(net, job, objective="mean")
     with pytest.raises(fb.ModelError, match="flows of a job have no numbers"):
         linearize(net, job, [Change("weight", 0, "+10%")])
+
+
+def test_an_objective_that_is_no_number_after_a_change_is_refused():
+    below = lambda solution: jnp.sqrt(solution.rates.min() - 1e9)
+    with pytest.raises(fb.ModelError, match="no number after 'tier host -100 %'"):
+        linearize(CLUSTER, permuted(CLUSTER), [Change("tier", "host", -1.0)], below)
+
+
+def test_an_objective_of_more_than_rates_is_refused():
+    full = lambda solution: solution.saturated.sum() * 1.0
+    with pytest.raises(NotImplementedError, match="reads `saturated`"):
+        linearize(CLUSTER, permuted(CLUSTER), "tier", full)
+
+
+def test_inside_a_transformation_it_is_refused():
+    net, routes = CLUSTER, permuted(CLUSTER)
+    value = lambda c: linearize(net.with_capacity(c), routes).value
+    with pytest.raises(NotImplementedError, match="on the host"):
+        jax.jit(value)(np.asarray(net.capacity))
+
+
+@pytest.mark.usefixtures("types_unchecked")
+def test_a_network_comes_first():
+    with pytest.raises(fb.ModelError, match=r"`linearize\(load=...\)` needs `Routes` or a `Job`"):
+        linearize(CLUSTER, CLUSTER)
 
 
 def test_an_objective_of_zero_is_refused():

@@ -10,9 +10,10 @@ import pytest
 import fabric as fb
 from fabric import optimize
 from fabric._errors import InfeasibleError, ModelError
-from fabric.optimize._placement_bound import _leaving, bound_of
-from fabric.optimize._placement_input import slots_of, traffic_of
-from fabric.optimize._placement_score import Scorer, router_of, ways_of
+from fabric.optimize._placement_bound import _leaving, _parts, bound_of
+from fabric.optimize._placement_input import rule_of, slots_of, traffic_of
+from fabric.optimize._placement_score import Scorer
+from fabric.optimize._placement_ways import ways_of
 from fabric.optimize._swaps import moves_of
 from fabric.runs import Checkpoint
 
@@ -34,9 +35,9 @@ def drawn(seed, ranks=8, share=0.4):
 def problem(net, traffic, routing="spray", fluid=False, unit=None, allocation=None):
     asked = traffic_of(traffic, None)
     slots = slots_of(net, allocation, asked.n_ranks, unit)
-    router, _ = router_of(routing, 0)
-    ways = ways_of(net, slots, router)
-    return asked, slots, ways, Scorer(net, asked, slots, router, ways, fluid=fluid)
+    rule = rule_of(routing, 0)
+    ways = ways_of(net, slots, rule)
+    return asked, slots, ways, Scorer(net, asked, slots, rule, ways, fluid=fluid)
 
 
 def rates(net, flows, routing):
@@ -75,7 +76,7 @@ def test_scores_are_those_of_the_exact_solver(routing):
         "cap": rng.choice([5e9, np.inf], len(a)),
     }  # fmt: skip
     _, slots, _, score = problem(net, fb.Flows(a, b, **columns), routing)
-    rule, _ = router_of(routing, 0)
+    rule = rule_of(routing, 0).route
     orders = [rng.permutation(8) for _ in range(6)]
     want = []
     for order in orders:
@@ -134,7 +135,7 @@ def test_no_placement_beats_the_bound(seed, fluid):
 def test_what_leaves_every_number_of_units_is_at_most_the_least_of_all_subsets(share):
     for seed in range(5):
         demand = drawn(seed, 7, share)
-        found = _leaving(demand)
+        found = _leaving(_parts(demand, 2))
         for k in range(1, 7):
             chosen = list(itertools.combinations(range(7), k))
             inside = np.array([np.isin(np.arange(7), c) for c in chosen], float)
@@ -147,7 +148,9 @@ def test_what_leaves_every_number_of_units_is_at_most_the_least_of_all_subsets(s
 def test_what_leaves_groups_that_talk_all_to_all_is_exact():
     demand = np.kron(np.eye(3), np.ones((5, 5)) - np.eye(5))
     # Of 7 units, one whole group and two of another, each with three partners outside.
-    np.testing.assert_allclose(_leaving(demand).both[[5, 6, 7, 10]], [0, 8, 12, 0], atol=1e-9)
+    np.testing.assert_allclose(
+        _leaving(_parts(demand, 2)).both[[5, 6, 7, 10]], [0, 8, 12, 0], atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("ranks", [16, 14])
@@ -195,30 +198,48 @@ def test_the_same_seed_gives_the_same_answer_and_is_never_worse_than_sorted():
     assert (np.diff(one.history.objective) <= 1e-12).all()
 
 
-def test_killed_and_resumed_gives_the_same_result(tmp_path, monkeypatch):
+@pytest.mark.parametrize("when", [1, 4, 9])
+def test_killed_and_resumed_gives_the_same_result(tmp_path, monkeypatch, when):
     net, file = leaves(3, 3), tmp_path / "placement.ckpt"
     ask = lambda **more: optimize.placement(
-        net, drawn(5, 9), starts=4, budget=700, control=False, **more
+        net, drawn(5, 9), starts=4, budget=500, control=False, **more
     )
     whole = ask()
     save, saved = Checkpoint.save, []
 
     def killed(self, state):
         save(self, state)
-        saved.append(1)
-        if len(saved) == 2:
+        saved.append(state["used"])
+        if len(saved) == when:
             raise KeyboardInterrupt
 
+    # After every batch, so that searches are cut off in the middle of a descent.
+    monkeypatch.setattr(Checkpoint, "due", True)
     monkeypatch.setattr(Checkpoint, "save", killed)
     with pytest.raises(KeyboardInterrupt):
         ask(checkpoint=file)
     monkeypatch.setattr(Checkpoint, "save", save)
-    resumed = ask(checkpoint=file)
-    np.testing.assert_array_equal(resumed.placement.endpoint_of, whole.placement.endpoint_of)
-    assert resumed.history.as_dict() == whole.history.as_dict()
-    assert (resumed.evaluations, resumed.steps) == (whole.evaluations, whole.steps)
-    with pytest.raises(ModelError, match="another problem"):
-        ask(checkpoint=file, seed=1)
+    assert saved[-1] < 500
+    # The second time nothing is left to do.
+    for resumed in (ask(checkpoint=file), ask(checkpoint=file)):
+        np.testing.assert_array_equal(resumed.placement.endpoint_of, whole.placement.endpoint_of)
+        assert resumed.history.as_dict() == whole.history.as_dict()
+        assert (resumed.evaluations, resumed.steps) == (whole.evaluations, whole.steps)
+
+
+def test_the_control_has_as_many_evaluations_gradients_counted(monkeypatch):
+    net, scored = leaves(3, 3).degraded(nodes=["leaf0"], factor=0.5), []
+    call = Scorer.__call__
+    counted = lambda self, at, limit=np.inf: scored.append((self, len(at))) or call(self, at, limit)
+    monkeypatch.setattr(Scorer, "__call__", counted)
+    found = optimize.placement(net, drawn(5, 9), starts=3, budget=150, objective="completion")
+    ours, control = (
+        sum(n for of, n in scored if of is scorer)
+        for scorer in dict.fromkeys(of for of, _ in scored)
+    )
+    assert found.steps > 0
+    assert ours == found.evaluations == 150
+    assert control == found.evaluations + found.steps
 
 
 def rails(servers=4, missing=(), swapped=None):
@@ -267,7 +288,7 @@ def test_gpus_whose_nic_lost_its_cable_are_left_out_with_their_server():
     slots = slots_of(net, None, 16, None)
     assert slots.group == 8
     assert set(net.labels.tags["server"][slots.node].tolist()) == {0, 2}
-    with pytest.raises(InfeasibleError, match="24 ranks need as many endpoints, but 16"):
+    with pytest.raises(InfeasibleError, match="24 ranks need as many endpoints, but 23"):
         slots_of(net, None, 24, None)
 
 
@@ -303,9 +324,10 @@ def test_files_for_launchers_name_server_and_gpu_of_every_rank():
     assert lines[0] == "rank 0=server1 slot=0"
     assert lines[7] == "rank 7=server2 slot=3"
     assert found.slurm_hostfile().split() == ["server1"] * 4 + ["server2"] * 4
-    assert found.slurm_options == (
-        "--distribution=arbitrary --ntasks=8 --nodes=2 --nodelist=server1,server2"
-    )
+    # With a list of nodes srun does not read the hostfile.
+    assert found.slurm_options == "--distribution=arbitrary --ntasks=8 --nodes=2"
+    assert found.slurm_nodes == "server1,server2"
+    assert found.gpu_file().split() == list("01230123")
     assert found.ring_order()[:5] == [*(f"server1-nic{i}" for i in range(4)), "server2-nic0"]
     assert json.loads(json.dumps(found.as_dict()))["endpoints"] == found.ring_order()
     assert "certified" in str(found)
@@ -327,6 +349,20 @@ def test_all_faults_of_the_options_are_told_at_once():
         (np.ones((2, 3)), {}, ModelError, r"shape \(2, 3\)"),
         (np.ones((9, 9)), {}, InfeasibleError, "9 ranks need as many endpoints, but 8"),
         (RING, {"ranks": 2}, ModelError, "rank 3"),
+        (RING, {"ranks": "4"}, ModelError, "`ranks` needs a whole number"),
+        ([[0, 1], [1]], {}, ModelError, "needs `Flows` between ranks"),
+        ([RING, np.ones((4, 4))], {}, ModelError, "`Flows` for every phase"),
+        ([np.ones((4, 4)), RING], {}, ModelError, "`Flows` for every phase"),
+        (fb.Flows([-1, 0], [0, 1], size=1.0), {}, ModelError, "ranks '-1'"),
+        (fb.Flows([0], [1], size=1.0, cap=0.0), {}, ModelError, "a cap of 0 never ends"),
+        ([RING, fb.Flows([0], [1], size=1.0, start=2.0)], {}, ModelError, "flows of phase 1: '0'"),
+        (RING, {"routing": 5}, ModelError, "routing=5"),
+        (RING, {"tolerance": "0.1"}, ModelError, "`tolerance` needs"),
+        (RING, {"tolerance": np.nan}, ModelError, "`tolerance` needs"),
+        (RING, {"budget": 2.5}, ModelError, "`budget` needs a whole number"),
+        (RING, {"allocation": "leaf0-host0"}, ModelError, "a list of endpoints"),
+        (RING, {"allocation": 3}, ModelError, "a list of endpoints"),
+        (RING, {"allocation": []}, InfeasibleError, "0 endpoints"),
         (RING, {"routing": "sprai"}, ModelError, "'spray'"),
         (RING, {"unit": "server"}, ModelError, "unit='rank'"),
         (RING, {"allocation": ["leaf0-host0"] * 2}, ModelError, "twice"),
@@ -336,6 +372,27 @@ def test_all_faults_of_the_options_are_told_at_once():
 def test_what_cannot_be_placed_says_why(traffic, options, error, said):
     with pytest.raises(error, match=said):
         optimize.placement(leaves(), traffic, **options)
+
+
+def test_options_and_names_may_be_of_any_fitting_type():
+    net = leaves(2)
+    names = np.array([net.labels.names[i] for i in net.hosts])
+    one = optimize.placement(net, RING, starts=2.0, budget=np.int64(20), seed=1.0, allocation=names)
+    other = optimize.placement(net, RING, starts=2, budget=20, seed=1)
+    np.testing.assert_array_equal(one.placement.endpoint_of, other.placement.endpoint_of)
+    # Empty phases take no time.
+    empty = fb.Flows([0], [1], size=0.0)
+    phases = optimize.placement(net, [empty, RING, empty], budget=20)
+    assert phases.objective == pytest.approx(one.objective, rel=1e-12)
+
+
+def test_single_ranks_are_moved_where_whole_servers_do_not_suffice():
+    net = rails(3).without(nodes=["server1-nic2", "server2-nic0"])
+    flows = fb.Flows(np.arange(8), np.roll(np.arange(8), 1), size=1e9)
+    found = optimize.placement(net, flows, starts=1, budget=5, control=False)
+    assert found.unit == "rank"
+    with pytest.raises(InfeasibleError, match="but 4 endpoints in servers of 4"):
+        optimize.placement(net, flows, unit="server")
 
 
 def test_an_endpoint_without_a_live_link_is_named():

@@ -1,6 +1,7 @@
 """What `runs` promises: progress, checkpoints, fingerprints and histories."""
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -71,6 +72,7 @@ STATE = {
     "step": 7, "loss": 0.1 + 0.2, "best": float("inf"), "name": "a b", "none": None, "stop": False,
     "key": np.array([1, 2**31], np.uint32), "w": np.arange(6.0).reshape(2, 3),
     "half": np.float32([0.1]), "empty": np.zeros((0, 4)), "single": np.array(3.0),
+    "scalar": np.float32(0.1), "count": np.int64(2**53 + 1),
 }  # fmt: skip
 
 
@@ -113,7 +115,10 @@ def test_a_kill_while_saving_leaves_the_old_state(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "c")], check=False)
     assert done.returncode == 9
+    assert len(list(tmp_path.iterdir())) == 2
     assert kept.load() == {"step": 1}
+    # What the killed writer left does not pile up.
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
 def test_a_failed_save_leaves_no_file_behind(tmp_path, monkeypatch):
@@ -146,9 +151,39 @@ def test_what_is_no_checkpoint_is_refused(tmp_path):
         runs.Checkpoint(tmp_path / "d", "f").load()
 
 
+def test_a_damaged_byte_is_noticed_or_harmless(tmp_path):
+    kept = runs.Checkpoint(tmp_path / "c", "f" * 8)
+    state = {"step": 7, "w": np.arange(12.0).reshape(3, 4), "s": np.array(["a", "b"])}
+    kept.save(state)
+    whole = (tmp_path / "c").read_bytes()
+    for at in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << at % 8
+        (tmp_path / "c").write_bytes(damaged)
+        try:
+            back = kept.load()
+        except ModelError:
+            continue
+        assert back is not None
+        assert back["step"] == 7
+        for name in ("w", "s"):
+            np.testing.assert_array_equal(back[name], state[name])
+            assert back[name].dtype == state[name].dtype
+
+
 def test_a_folder_that_is_not_there_is_refused_before_the_work(tmp_path):
     with pytest.raises(ModelError, match="needs a folder that exists"):
         runs.Checkpoint(tmp_path / "none" / "c", "f")
+    with pytest.raises(ModelError, match="needs a file, but this is a folder"):
+        runs.Checkpoint(tmp_path, "f")
+
+
+def test_a_checkpoint_behind_a_link_stays_there(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "c").symlink_to(tmp_path / "disk" / "real")
+    runs.Checkpoint(tmp_path / "c", "f").save({"step": 1})
+    assert (tmp_path / "c").is_symlink()
+    assert runs.Checkpoint(tmp_path / "disk" / "real", "f").load() == {"step": 1}
 
 
 def test_a_save_is_due_after_its_pause(tmp_path):
@@ -169,6 +204,7 @@ NET = fb.topologies.leaf_spine(leaves=2, spines=2, hosts_per_leaf=1)
         pytest.param(0.1 + 0.2, 0.3, id="last-bit"),
         pytest.param([[1], 2], [[1, 2]], id="nesting"),
         pytest.param(np.zeros((2, 3)), np.zeros((3, 2)), id="shape"),
+        pytest.param(np.array(3.0), np.array([3.0]), id="no-dimension"),
         pytest.param(np.zeros(2, np.float32), np.zeros(2), id="precision"),
         pytest.param({"a": 1}, {"b": 1}, id="keys"),
         pytest.param(NET, NET.without(links=[0]), id="dead-link"),
@@ -200,6 +236,46 @@ def test_a_history_is_drawn_and_told(tmp_path):
     assert history.as_dict()["steps"] == [0, 5, 9, 10]
     history.plot(tmp_path / "c.svg", title="routing", unit="utilisation")
     assert b"<svg" in (tmp_path / "c.svg").read_bytes()
+
+
+def test_a_bound_that_is_not_there_yet_is_not_said(monkeypatch):
+    clocked(monkeypatch, 1.0)
+    stream = Terminal()
+    progress = runs.Progress(10, what="steps", stream=stream)
+    for done in range(9):
+        progress.update(done, objective=2.0, bound=-np.inf if done < 8 else 1.0)
+    first, *_, last = stream.getvalue().split("\r")[1:]
+    assert "objective 2" in first
+    assert "bound" not in first
+    assert "bound 1, gap 100.00%" in last
+
+
+def test_a_picture_without_a_format_is_refused(tmp_path):
+    history = runs.History.of([(0, 2.0, 1.0)])
+    for name in ("gap", "gap.txt"):
+        with pytest.raises(ModelError, match=r"End its name in \.png, \.svg"):
+            history.plot(tmp_path / name)
+    with pytest.raises(ModelError, match="cannot be written"):
+        history.plot(tmp_path / "none" / "gap.svg")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_picture_leaves_the_backend_of_the_session_alone(tmp_path):
+    code = (
+        "import sys, matplotlib\nfrom fabric import runs\n"
+        "matplotlib.rcParams._set('backend', 'template')\n"
+        "runs.History.of([(0, 2.0, 1.0), (1, 1.5, 1.0)]).plot(sys.argv[1])\n"
+        "assert matplotlib.rcParams['backend'] == 'template'\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "gap.png")], check=True)
+    assert (tmp_path / "gap.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_history_of_a_search_without_a_bound_yet_is_json():
+    points = [(0, 2.0, -np.inf), (5, 1.2, 1.0)]
+    told = json.dumps(runs.History.of(points).as_dict(), allow_nan=False)
+    assert json.loads(told)["bound"] == [None, 1.0]
 
 
 def test_the_gap_of_a_maximum_is_read_the_other_way_round():
