@@ -32,7 +32,7 @@ from fabric.network import Flows, Placement
 from fabric.readers._files import save
 from fabric.scenario import Built
 from fabric.training import StepReport, step
-from fabric.training._step import _placed
+from fabric.training._step import placed_on
 
 
 def placement(
@@ -136,7 +136,7 @@ def placement(
         share = now.profile.efficiency
         reached = effective(built.network, nvlink=share.nvlink.value, nic=share.nic.value)
         found = optimize.placement(
-            reached, exchanges(now, _placed(built.network, built.layout, built.placement)[0]),
+            reached, exchanges(now, placed_on(built.network, built.layout, built.placement)[0]),
             ranks=now.gpus_used, routing=str(now.routing["name"]), **how,
         )  # fmt: skip
         then = _stepped(built, found.placement)

@@ -65,13 +65,13 @@ def header(answer: dict[str, Any]) -> list[str]:
         whose = " of the file" * ("file" in answer["scenario"]["fabric"])
         lines += _wrapped(f"{counted(hosts['used'], 'host')}{whose} used{without}{unnamed}", "  ")
     if out := answer["left_out"]:
-        lines += _wrapped(_left_out(out), "  ")
+        lines += _wrapped(left_out(out), "  ")
     for said in answer["notes"]:
         lines += _wrapped(f"note: {said}", "  ")
     return lines
 
 
-def _left_out(out: list[dict[str, Any]]) -> str:
+def left_out(out: list[dict[str, Any]]) -> str:
     """Return which servers a job is kept away from, and why."""
     named = listed([f"{row['server']} ({row['why']})" for row in out], 5)
     return f"{counted(len(out), 'server')} left out: {named}"
@@ -276,7 +276,7 @@ def _told(case: dict[str, Any]) -> str:
         said = f"{case['name']}: the step is as long as that of {case['against']}."
     said += f" {_exchanges(change)}"
     if case["left_out"]:
-        said += f" {_left_out(case['left_out'])}."
+        said += f" {left_out(case['left_out'])}."
     if (crowd := case["crowd"]) is not None:
         links = "uplinks" if crowd["kind"] == "leaf" else f"{crowd['tier']} links"
         flows = counted(crowd["flows"], "flow")

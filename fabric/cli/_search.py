@@ -8,7 +8,7 @@ from fabric._errors import InfeasibleError, ModelError, raise_faults
 from fabric.cli._optimized import Checkpoint, Plot, finish
 from fabric.cli._output import FORMATS, Format, Output, check_output, known, table
 from fabric.cli._run import Settings, load
-from fabric.cli._run_text import _left_out as left_out, rise, seconds
+from fabric.cli._run_text import left_out, rise, seconds
 from fabric.cli._units import counted, percent
 from fabric.scenario._build import Built
 from fabric.training import Layout, step

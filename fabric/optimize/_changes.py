@@ -11,7 +11,7 @@ from jaxtyping import Int
 from fabric._errors import ModelError, nearest, raise_faults, some
 from fabric.network import Network, Routes, is_whole
 from fabric.solvers import BY
-from fabric.solvers._sensitivities import _groups
+from fabric.solvers._sensitivities import link_groups
 
 OF_FLOWS = ("weight", "cap")
 KINDS = (*BY, *OF_FLOWS)
@@ -132,7 +132,7 @@ class Found:
 
     def _named(self, what: str) -> dict[str, Items]:
         if what not in self._links:
-            self._links[what] = {g.key: g.links for g in _groups(self._network, what)}
+            self._links[what] = {g.key: g.links for g in link_groups(self._network, what)}
         return self._links[what]
 
     @functools.cached_property

@@ -27,7 +27,7 @@ from fabric.optimize._tier_prices import Price, Priced
 from fabric.runs import Checkpoint, fingerprint
 from fabric.training import Layout, Model
 from fabric.training._phases import Router
-from fabric.training._step import _gpu, _placed, _profile, _router
+from fabric.training._step import gpu_of, placed_on, profile_of, router_of
 
 EXACT = 8
 """How many layouts are solved exactly at the end."""
@@ -137,9 +137,9 @@ def prepared(
     """
     gpus = len(network.hosts) if gpus is None else gpus
     _check(network, model, budget, gpus, recompute, faults)
-    gpu, priced = _gpu(network, gpu), Priced.of(network, prices, groups)
-    profile = _profile(gpu, profile)
-    router, rule = _router(network, routing, seed)
+    gpu, priced = gpu_of(network, gpu), Priced.of(network, prices, groups)
+    profile = profile_of(gpu, profile)
+    router, rule = router_of(network, routing, seed)
     low, high = limits_of(priced, least, most)
     affordable(priced, low, budget)
     orders = orders_of(rank_orders)
@@ -150,7 +150,7 @@ def prepared(
     if not space.n_rows:
         raise InfeasibleError(_refusal(space, [gpus], gpu))
     _afford(space, priced)
-    slots = _placed(network, Layout(dp=gpus, gbs=gpus, seq=1), placement)[0]
+    slots = placed_on(network, Layout(dp=gpus, gbs=gpus, seq=1), placement)[0]
     kind = jnp.zeros(()).dtype
     kept = Kept()
     if checkpoint is not None:

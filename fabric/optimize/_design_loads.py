@@ -70,19 +70,17 @@ class Loads(NamedTuple):
         for i in range(kept.get("loads/sets", 0), len(degrees)):
             one = degrees[i]
             gpus = one.ranks(slots[one.gpus])
-            doublings[2 * i : 2 * i + 2] = np.log2(max(fabric._servers.count(gpus), 1))
+            doublings[2 * i : 2 * i + 2] = np.log2(max(fabric.servers.count(gpus), 1))
             for wraps in (False, True):
-                for traffic in fabric._traffic(one, gpus, wraps):
+                for traffic in fabric.traffic(one, gpus, wraps):
                     at = (2 * i + wraps, KINDS.index(traffic.name))
                     if wraps and traffic.group != "pp":
                         seconds[at], wait[at] = seconds[2 * i, at[1]], wait[2 * i, at[1]]
                         continue
-                    routes = fabric._router(fabric._network, traffic.exchange.flows)
-                    seconds[at] = loads_of(
-                        fabric._network, routes, traffic.size, group_of, n_groups
-                    )
+                    routes = fabric.router(fabric.network, traffic.exchange.flows)
+                    seconds[at] = loads_of(fabric.network, routes, traffic.size, group_of, n_groups)
                     wait[at] = traffic.latency + traffic.steps * path_latency(
-                        fabric._network, routes
+                        fabric.network, routes
                     )
             kept.put({
                 "loads/seconds": seconds, "loads/wait": wait, "loads/doublings": doublings,

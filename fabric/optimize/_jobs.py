@@ -23,7 +23,7 @@ from fabric.training._compute import compute_times
 from fabric.training._insights import StepTime
 from fabric.training._numbers import WEIGHT
 from fabric.training._phases import Phase, Router, Servers, solved, traffic_of
-from fabric.training._step import _gpu, _memory, _placed, _profile, _refusal, _router
+from fabric.training._step import gpu_of, memory_of, placed_on, profile_of, refusal, router_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,16 +112,16 @@ class JobStep:
         self, network: Network, job: Job, group_of: Int[np.ndarray, " links"], n_groups: int
     ):
         self.job = job
-        gpu, layout, model = _gpu(network, job.gpu), job.layout, job.model
-        profile = _profile(gpu, job.profile)
+        gpu, layout, model = gpu_of(network, job.gpu), job.layout, job.model
+        profile = profile_of(gpu, job.profile)
         layout.check(model)
         layout.check_allocation(len(network.hosts))
-        held = _memory(model, layout, gpu, profile)
+        held = memory_of(model, layout, gpu, profile)
         if held.verdict == "does not fit":
-            message = f"Job '{job.called}': {_refusal(model, layout, gpu, profile, held)}"
+            message = f"Job '{job.called}': {refusal(model, layout, gpu, profile, held)}"
             raise InfeasibleError(message)
-        ranks, _ = _placed(network, layout, job.placement)
-        router, rule = _router(network, job.routing, job.seed)
+        ranks, _ = placed_on(network, layout, job.placement)
+        router, rule = router_of(network, job.routing, job.seed)
         share, servers = profile.efficiency, Servers.in_(network)
         self._network = effective(network, nvlink=share.nvlink.value, nic=share.nic.value)
         stages = [parameters_of_stage(model, layout, stage) for stage in range(layout.pp)]

@@ -27,7 +27,7 @@ from fabric.optimize._placement_input import server_and_gpu
 from fabric.routing import ecmp
 from fabric.runs import Checkpoint, History, Progress, fingerprint
 from fabric.training import Layout, Model
-from fabric.training._step import _gpu, _profile
+from fabric.training._step import gpu_of, profile_of
 
 Splits = Float[np.ndarray, "pairs width"]
 
@@ -252,8 +252,8 @@ def joint(
     )
     servers = servers_of(network, allocation)
     count = count_of(servers, gpus)
-    gpu = _gpu(network, gpu)
-    profile = _profile(gpu, profile)
+    gpu = gpu_of(network, gpu)
+    profile = profile_of(gpu, profile)
     orders = orders_of(rank_orders)
     space = Space.of(
         model, profile, capacity=gpu.memory.value, gpus=[count], gbs=gbs, seq=seq, dtype=dtype,
@@ -272,7 +272,7 @@ def joint(
         kept = Checkpoint(checkpoint, fingerprint("joint", *asked))
         state = kept.load() or {}
     fabric = Fabric(network, model, profile, seq, dtype, ecmp, named=True)
-    docks = Docks(fabric._network, servers)
+    docks = Docks(fabric.network, servers)
     cases = Cases(space, Form(model, gpu, profile, gbs, seq, dtype), fabric, docks)
     with Progress(len(cases.keys), what="sets of degrees bounded") as progress:
         for done, key in enumerate(cases.keys):

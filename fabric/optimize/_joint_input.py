@@ -11,7 +11,7 @@ from fabric._errors import InfeasibleError, ModelError, nearest, raise_faults, s
 from fabric._typing import AnyArray
 from fabric.network import Network, index_array, is_whole, whole_or_fault
 from fabric.optimize._layout import RECOMPUTE
-from fabric.optimize._layout_wires import _inside as inside_servers
+from fabric.optimize._layout_wires import inside_servers
 from fabric.optimize._path_sets import PATHS
 from fabric.optimize._placement_input import working
 from fabric.routing._servers import has_servers

@@ -19,7 +19,7 @@ from fabric.optimize._joint_site import Docks, Mix, Sent, Site
 from fabric.optimize._layout_choice import Choice
 from fabric.optimize._layout_score import Rows
 from fabric.optimize._layout_space import Space
-from fabric.optimize._layout_wires import Degrees, Fabric, _inside as inside_servers
+from fabric.optimize._layout_wires import Degrees, Fabric, inside_servers
 from fabric.training._phases import Traffic, solved
 
 _TRIED, _SHARP, _STEP = 32, 300.0, 1e-4
@@ -86,7 +86,7 @@ class Cases:
         self.combos = np.zeros((n, g, g), bool)
         self.ideal = np.full(n, np.inf)
         self.keys = np.unique(keys).tolist()
-        self._place = np.full(fabric._network.n_nodes, -1)
+        self._place = np.full(fabric.network.n_nodes, -1)
         self._place[docks.gpus.ravel()] = np.arange(docks.gpus.size)
 
     def bound(self, key: int) -> None:
@@ -117,7 +117,7 @@ class Cases:
         """Return the exchanges with the servers at these positions."""
         slots = self.docks.gpus[at].ravel()[: self.n_gpus]
         degrees = self.space.degrees[key // 2]
-        return self.fabric._traffic(degrees, degrees.ranks(slots), bool(key % 2))
+        return self.fabric.traffic(degrees, degrees.ranks(slots), bool(key % 2))
 
     def wires(self, wire: Float[np.ndarray, " kinds"], wait: Float[np.ndarray, " kinds"]) -> Any:
         """Return the columns of the step model."""
@@ -129,7 +129,7 @@ class Cases:
         traffic = self.traffic(key, np.arange(self.docks.n_servers))
         sent, _ = self._split(traffic)
         fixed, wait = np.zeros(_K), np.zeros(_K)
-        network = self.fabric._network
+        network = self.fabric.network
         outside = 1 - inside_servers(network).astype(np.int64)
         far = bool(np.asarray(network.latency).any())
         # All kinds at once: ways inside servers are looked for once.
@@ -174,7 +174,7 @@ class Cases:
     def _least(self, across: Sent, inside: Sent) -> Float[np.ndarray, " kinds"]:
         """Return the seconds of the busiest GPU and adapter, were all as fast as the best."""
         docks, g = self.docks, len(self.docks.local)
-        within = self.fabric._cuts[0]
+        within = self.fabric.cuts[0]
         of = within.of[docks.gpus]
         whole = [docks.out.sum(axis=1), docks.into.sum(axis=1)]
         most = np.zeros(_K)
@@ -368,7 +368,7 @@ class Search:
         router = partial(self.site.routes, plan.splits)
         wire, wait = np.zeros(_K), np.zeros(_K)
         for one in cases.traffic(case.key, plan.at):
-            phase = solved(fabric._network, one, router)
+            phase = solved(fabric.network, one, router)
             k = KINDS.index(one.name)
             wire[k], wait[k] = phase.transfer, phase.latency
             self.solves += 1

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from fabric._errors import ModelError, UnreachableError, some
 from fabric.network import Flows, Network, Routes
-from fabric.optimize._layout_wires import _inside as inside_servers
+from fabric.optimize._layout_wires import inside_servers
 from fabric.optimize._path_sets import path_set
 from fabric.optimize._trunks import Trunks, trunks
 from fabric.routing._graph import Trip

@@ -1,6 +1,5 @@
 """`layout`: the best way to cut a training job on a contended fabric, with a proof."""
 
-import functools
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from fabric import routing as routings
 from fabric._errors import InfeasibleError, ModelError, nearest, raise_faults
 from fabric.hardware import Gpu, Profile
 from fabric.network import Network, Placement
 from fabric.network._checks import whole_or_fault
 from fabric.optimize._best_first import Best
+from fabric.optimize._kept import checkpoint_of
 from fabric.optimize._layout_choice import Choice
 from fabric.optimize._layout_score import ClosedForm
 from fabric.optimize._layout_search import Search
 from fabric.optimize._layout_space import Space, largest_sizes, orders_of
 from fabric.optimize._layout_wires import Fabric
-from fabric.runs import Checkpoint, History, fingerprint
+from fabric.runs import History
 from fabric.training import Layout, Model
 from fabric.training._phases import Router
-from fabric.training._step import _gpu, _placed, _profile, _router
+from fabric.training._step import gpu_of, placed_on, profile_of, router_of
 
 OBJECTIVES = ("time", "cost")
 RECOMPUTE = ("modes", "counts")
@@ -204,9 +203,9 @@ def layout(
         network, model, gpus, objective, recompute, top, tolerance, least_margin, seed, limits,
         rank_orders, placement, routing, profile, gpu,
     )  # fmt: skip
-    gpu = _gpu(network, gpu)
-    profile = _profile(gpu, profile)
-    router, rule = _router(network, routing, seed)
+    gpu = gpu_of(network, gpu)
+    profile = profile_of(gpu, profile)
+    router, rule = router_of(network, routing, seed)
     space = Space.of(
         model, profile, capacity=gpu.memory.value, gpus=counts, gbs=gbs, seq=seq, dtype=dtype,
         schedule=schedule, recompute=recompute, rank_orders=orders, limits=limits,
@@ -215,15 +214,12 @@ def layout(
     gbs, seq, top = space.gbs, space.seq, int(top)
     if not space.n_rows:
         raise InfeasibleError(_refusal(space, counts, gpu))
-    slots = {n: _placed(network, Layout(dp=n, gbs=n, seq=1), placement)[0] for n in counts}
-    known = None
-    if checkpoint is not None:
-        asked = (
-            network, model, profile, gpu, counts, gbs, seq, dtype, schedule, objective, recompute,
-            orders, limits, least_margin, list(slots.values()),
-            _told(routing) if callable(routing) else rule, top, tolerance, front,
-        )  # fmt: skip
-        known = Checkpoint(checkpoint, fingerprint(*asked))
+    slots = {n: placed_on(network, Layout(dp=n, gbs=n, seq=1), placement)[0] for n in counts}
+    known = checkpoint_of(
+        checkpoint, "layout", network, model, profile, gpu, counts, gbs, seq, dtype, schedule,
+        objective, recompute, orders, limits, least_margin, list(slots.values()), rule, top,
+        tolerance, front, routing=routing,
+    )  # fmt: skip
     fabric = Fabric(network, model, profile, seq, dtype, router, named=not callable(routing))
     form = ClosedForm(model, gpu, profile, gbs, seq, dtype)
     search = Search(space, form, fabric, slots, known, by_cost=objective == "cost")
@@ -247,28 +243,6 @@ def layout(
         ideal=search.choice(search.first), legal=space.n_rows, unreachable=search.unreachable,
         candidates=space.candidates, pruned=space.pruned, space=space,
     )  # fmt: skip
-
-
-def _told(routing: Router) -> tuple[str, list[object]]:
-    """Return what tells one routing function from another.
-
-    Raises:
-        ModelError: If it is none of `fabric.routing`, with options by `partial` or without.
-    """
-    rule: Any = routing
-    options: list[object] = []
-    while isinstance(rule, functools.partial):
-        options.append([rule.args, rule.keywords])
-        rule = rule.func
-    name = getattr(rule, "__name__", type(rule).__name__)
-    if getattr(routings, name, None) is not rule:
-        message = (
-            f"`checkpoint` has to tell one routing from another, but `routing` is a function "
-            f"`{name}`, which may be anything. Give a name such as 'ecmp', a "
-            f"`functools.partial` of a function of `fabric.routing`, or no `checkpoint`."
-        )
-        raise ModelError(message)
-    return name, options
 
 
 def _checked(

@@ -26,9 +26,9 @@ from fabric.training._phases import (
     Router,
     Servers,
     Traffic,
-    _waiting as waiting,
     solved,
     traffic_of,
+    waiting,
 )
 
 DIMENSIONS = ("tp", "cp", "dp", "pp")
@@ -129,12 +129,12 @@ class Fabric:
         self, network: Network, model: Model, profile: Profile, seq: int, dtype: str,
         router: Router, *, named: bool,
     ):  # fmt: skip
-        self._model, self._profile, self._router = model, profile, router
+        self._model, self._profile, self.router = model, profile, router
         self._seq, self._dtype = seq, dtype
         share = profile.efficiency
-        self._network = effective(network, nvlink=share.nvlink.value, nic=share.nic.value)
-        self._servers = Servers.in_(network)
-        self._cuts = _cuts(self._network, named, router)
+        self.network = effective(network, nvlink=share.nvlink.value, nic=share.nic.value)
+        self.servers = Servers.in_(network)
+        self.cuts = _cuts(self.network, named, router)
         self._known: dict[tuple[Degrees, str, bool], tuple[float, float]] = {}
         self._shared: dict[tuple[int, str, int, int], _Shared] = {}
         self._servers_of: dict[int, int] = {}
@@ -144,7 +144,7 @@ class Fabric:
     @property
     def slack(self) -> float:
         """Share by which rounding may make an exact exchange shorter than it is."""
-        kind = jax.dtypes.canonicalize_dtype(self._network.capacity.dtype)
+        kind = jax.dtypes.canonicalize_dtype(self.network.capacity.dtype)
         return 0.0 if kind == np.float64 else _FLOAT32_SLACK
 
     def least(self, degrees: Degrees, gpu_of: Int[np.ndarray, " slots"]) -> Wires:
@@ -157,7 +157,7 @@ class Fabric:
         gpus = degrees.ranks(gpu_of)
         return self._wires(gpus, {
             one.name: (self._at_least(one.exchange.flows, one.size), one.latency)
-            for one in self._traffic(degrees, gpus, wraps=False)
+            for one in self.traffic(degrees, gpus, wraps=False)
         })  # fmt: skip
 
     def glance(self, degrees: Degrees, gpu_of: Int[np.ndarray, " slots"]) -> Wires:
@@ -190,7 +190,7 @@ class Fabric:
         degrees = Degrees(t, c, 1, 1 + staged)
         if (t, c, staged) not in self._small:
             gpus = np.arange(degrees.gpus, dtype=np.int32)
-            found = self._traffic(degrees, gpus, wraps=False, servers=Servers(None, False))
+            found = self.traffic(degrees, gpus, wraps=False, servers=Servers(None, False))
             self._small[t, c, staged] = {one.name: one for one in found if one.name != "dp"}
         return self._small[t, c, staged]
 
@@ -198,13 +198,13 @@ class Fabric:
         """Return an exchange of all groups whose members are so many slots apart."""
         groups = gpu_of.reshape(-1, size, far).swapaxes(1, 2).reshape(-1, size)
         if name in ("tp", "cp"):
-            return self._servers.ring(groups)
+            return self.servers.ring(groups)
         ahead, behind = groups[:, :-1].ravel(), groups[:, 1:].ravel()
         if name == "embedding":
             ends = groups[:, 0], groups[:, -1]
             ahead, behind = np.concatenate(ends), np.concatenate(ends[::-1])
         pair = (behind, ahead) if name == "pp_backward" else (ahead, behind)
-        return send(*pair, self._servers.of)
+        return send(*pair, self.servers.of)
 
     def exact(self, degrees: Degrees, gpu_of: Int[np.ndarray, " slots"], wraps: bool) -> Wires:
         """Return what the exchanges take on the fabric, each kind with all its groups at once.
@@ -219,7 +219,7 @@ class Fabric:
         """
         gpus = degrees.ranks(gpu_of)
         seconds: dict[str, tuple[float, float]] = {}
-        for traffic in self._traffic(degrees, gpus, wraps):
+        for traffic in self.traffic(degrees, gpus, wraps):
             key = (degrees, traffic.name, wraps and traffic.group == "pp")
             if key not in self._known:
                 phase = self._solved(traffic)
@@ -229,7 +229,7 @@ class Fabric:
 
     def _solved(self, traffic: Traffic) -> Phase:
         try:
-            return solved(self._network, traffic, self._router)
+            return solved(self.network, traffic, self.router)
         except InfeasibleError as error:
             # Other solves may fit in memory, but no other one finds a way.
             if isinstance(error.__cause__, UnreachableError) or self._blocked(traffic):
@@ -238,10 +238,10 @@ class Fabric:
 
     def _blocked(self, traffic: Traffic) -> bool:
         """Return whether a flow has to cross a link of capacity 0."""
-        taken = _links_of(self._router(self._network, traffic.exchange.flows))
-        return bool((np.asarray(self._network.capacity)[taken] <= 0).any())
+        taken = _links_of(self.router(self.network, traffic.exchange.flows))
+        return bool((np.asarray(self.network.capacity)[taken] <= 0).any())
 
-    def _traffic(
+    def traffic(
         self, degrees: Degrees, gpus: Int[np.ndarray, " ranks"], wraps: bool,
         servers: Servers | None = None,
     ) -> list[Traffic]:  # fmt: skip
@@ -258,17 +258,17 @@ class Fabric:
             by_stage[0], by_stage[-1] = held[0], held[2]
             self._parameters[t, p] = by_stage
         return traffic_of(
-            self._model, layout, self._profile, gpus, servers or self._servers,
+            self._model, layout, self._profile, gpus, servers or self.servers,
             self._parameters[t, p],
         )  # fmt: skip
 
     def _at_least(self, flows: Flows, size: Float[np.ndarray, " flows"]) -> float:
-        src, dst, of = np.asarray(flows.src), np.asarray(flows.dst), self._servers.of
+        src, dst, of = np.asarray(flows.src), np.asarray(flows.dst), self.servers.of
         inside = np.zeros(len(src), bool) if of is None else of[src] == of[dst]
-        kinds = {cut.within for cut in self._cuts}
+        kinds = {cut.within for cut in self.cuts}
         taken = {None: slice(None), True: inside, False: ~inside}
         some = {kind: (src[taken[kind]], dst[taken[kind]], size[taken[kind]]) for kind in kinds}
-        return max((cut.seconds(*some[cut.within]) for cut in self._cuts), default=0.0)
+        return max((cut.seconds(*some[cut.within]) for cut in self.cuts), default=0.0)
 
     def _wires(
         self, gpus: Int[np.ndarray, " ranks"], seconds: Mapping[str, tuple[float, float]]
@@ -276,7 +276,7 @@ class Fabric:
         of = lambda name: seconds.get(name, (0.0, 0.0))
         key = hash(gpus.tobytes())
         if key not in self._servers_of:
-            self._servers_of[key] = self._servers.count(gpus)
+            self._servers_of[key] = self.servers.count(gpus)
         return Wires(
             *of("tp"), *of("cp"), *of("pp_forward"), *of("pp_backward"), *of("dp"),
             sum(of("embedding")), float(np.log2(max(self._servers_of[key], 1))),
@@ -293,7 +293,7 @@ def _cuts(network: Network, named: bool, router: Router) -> Sequence[_Cuts]:
         everything = np.ones(network.n_links, bool)
         return [_between(network, alone, everything), *_tagged(network, nodes, everything)]
     nic = np.asarray(labels.tags["nic"], np.int64)
-    outside = ~_inside(network)
+    outside = ~inside_servers(network)
     adapters = np.full(network.n_nodes, -1, np.int64)
     adapters[nic[hosts]] = nic[hosts]
     end = np.where(nic >= 0, nic, nodes)
@@ -304,7 +304,7 @@ def _cuts(network: Network, named: bool, router: Router) -> Sequence[_Cuts]:
     return [_between(network, alone, _taken_inside(network, router), within=True), *across]
 
 
-def _inside(network: Network) -> Bool[np.ndarray, " links"]:
+def inside_servers(network: Network) -> Bool[np.ndarray, " links"]:
     labels = network.labels
     server = labels.tags["server"]
     return (server[labels.src] >= 0) & (server[labels.src] == server[labels.dst])

@@ -18,12 +18,12 @@ from fabric.optimize._what_if_study import Study
 from fabric.optimize._what_ifs import WhatIfs
 from fabric.solvers import BY, OBJECTIVES, Completion, RateSolution, max_min_rates
 from fabric.solvers._certify import live_capacity
-from fabric.solvers._sensitivities import _groups
+from fabric.solvers._sensitivities import link_groups
 from fabric.training import parameters_of_stage, step
 from fabric.training._compute import compute_times
 from fabric.training._insights import StepTime
 from fabric.training._phases import Servers
-from fabric.training._step import _placed
+from fabric.training._step import placed_on
 
 Objective = str | Completion | Callable[[RateSolution], Any]
 
@@ -235,7 +235,7 @@ def _step_of(network: Network, job: Job) -> tuple[list[Exchange], StepAim]:
         by=None,
     )  # fmt: skip
     profile = report.profile
-    ranks, _ = _placed(network, layout, job.placement)
+    ranks, _ = placed_on(network, layout, job.placement)
     heaviest = float(max(parameters_of_stage(model, layout, stage) for stage in range(layout.pp)))
     total = StepTime(
         compute_times(model, layout, report.gpu, profile, heaviest), layout, profile, report.phases,
@@ -260,7 +260,7 @@ def _each(
 
     Groups without a tight link do not matter; None: all do.
     """
-    groups, left_out = _groups(network, grouping), []
+    groups, left_out = link_groups(network, grouping), []
     if tight is not None:
         kept = [group for group in groups if tight[group.links].any()]
         if idle := len(groups) - len(kept):

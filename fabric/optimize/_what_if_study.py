@@ -12,7 +12,7 @@ from fabric.optimize._nearby import Aim, Exchange, StepAim, Way
 from fabric.optimize._what_ifs import WhatIf
 from fabric.runs import Progress
 from fabric.solvers._beyond import NEAR
-from fabric.solvers._sensitivities import _Slowest
+from fabric.solvers._sensitivities import Slowest
 
 _SLIVER = 1e-9  # a share at the very end of a reach is within it
 
@@ -38,7 +38,7 @@ class Study:
         self.solves, self.tangents = len(exchanges), 0
         one = exchanges[0] if aim.slowest else None
         alike = one is not None and one.routes.row_is_flow and np.ptp(one.weight) == 0
-        self._least = _Slowest(one.beyond.lines, base) if one is not None and alike else None
+        self._least = Slowest(one.beyond.lines, base) if one is not None and alike else None
 
     def tight(self, share: float) -> Bool[np.ndarray, " links"]:
         """Return which links matter: where more helps, or so much less than there is costs."""

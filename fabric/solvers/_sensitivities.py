@@ -143,9 +143,9 @@ def sensitivities(
     goal = _Goal(objective, routes, solution, beyond)
     alike = routes.row_is_flow and bool(np.all(weight == weight[:1]))
     simple = objective == "slowest" and alike
-    find = _Slowest(beyond.lines, goal.value) if simple else _Along(beyond, goal)
+    find = Slowest(beyond.lines, goal.value) if simple else _Along(beyond, goal)
 
-    groups, left_out = _candidates(_groups(network, by), find, by)
+    groups, left_out = _candidates(link_groups(network, by), find, by)
     rows = [_row(group, find, goal.value) for group in groups]
     # Equal numbers differ by roundings, which must not settle their order.
     rounded = lambda x: float(f"{x:.9e}")
@@ -168,7 +168,7 @@ class _Group:
         return self._name()
 
 
-def _groups(network: Network, by: str) -> list[_Group]:
+def link_groups(network: Network, by: str) -> list[_Group]:
     """Return the live links of every group; groups without one are dropped."""
     live = np.flatnonzero(live_capacity(network) > 0)
     if by == "link":
@@ -325,7 +325,7 @@ class _Along:
         return float(self._beyond.top[links[self.touched[links]]].min(initial=math.inf))
 
 
-class _Slowest:
+class Slowest:
     """Changes of the slowest of flows of one weight: the least share of a link, or a cap.
 
     All flows grow alike until the first link fills or the first cap is reached, so that the
@@ -361,7 +361,7 @@ class _Slowest:
 
 
 def _candidates(
-    groups: list[_Group], find: _Along | _Slowest, by: str
+    groups: list[_Group], find: _Along | Slowest, by: str
 ) -> tuple[list[_Group], list[str]]:
     """Return the groups to work out, and what is left out and why."""
     left_out: list[str] = []
@@ -369,7 +369,7 @@ def _candidates(
         return groups, left_out
     idle = [group for group in groups if not find.touched[group.links].any()]
     if idle:
-        what = "hold no slowest flow" if isinstance(find, _Slowest) else "have no full link"
+        what = "hold no slowest flow" if isinstance(find, Slowest) else "have no full link"
         spare = find.spare(np.concatenate([group.links for group in idle]))
         left_out.append(
             f"{len(idle):,} of {len(groups):,} {by}s {what}: more buys nothing, less costs nothing "
@@ -387,7 +387,7 @@ def _candidates(
     return kept, left_out
 
 
-def _row(group: _Group, find: _Along | _Slowest, value: float) -> Sensitivity:
+def _row(group: _Group, find: _Along | Slowest, value: float) -> Sensitivity:
     more, less = find(group.links, 1.0), find(group.links, -1.0)
     # Both as a share: of the objective per share of the capacity.
     relative = lambda slope: slope / abs(value) if slope else 0.0

@@ -202,17 +202,17 @@ def _rings(
     """Return rings in which every member sends so many bytes, in `passes` x (n - 1) steps."""
     each = np.broadcast_to(np.asarray(sent, np.float64), exchange.n_groups)
     size = exchange.share * each[exchange.group]
-    return Traffic(name, name, does, exchange, size, *_waiting(profile, exchange, passes))
+    return Traffic(name, name, does, exchange, size, *waiting(profile, exchange, passes))
 
 
 def _pairs(
     name: str, group: str, does: str, profile: Profile, exchange: Exchange, size: float
 ) -> Traffic:
     sizes = exchange.share * size
-    return Traffic(name, group, does, exchange, sizes, *_waiting(profile, exchange, 1))
+    return Traffic(name, group, does, exchange, sizes, *waiting(profile, exchange, 1))
 
 
-def _waiting(profile: Profile, exchange: Exchange, passes: int) -> tuple[float, int]:
+def waiting(profile: Profile, exchange: Exchange, passes: int) -> tuple[float, int]:
     """Return seconds of a call and its steps, and the steps, of the slowest group."""
     inside, between = profile.latency.nvlink_step.value, profile.latency.nic_step.value
     crossings, steps = passes * exchange.crossings, passes * exchange.steps

@@ -92,17 +92,17 @@ def step(
         The equations and where they come from: `docs/step-model.md`.
     """
     _check_kinds(model, layout, placement)
-    gpu = _gpu(network, gpu)
-    profile = _profile(gpu, profile)
+    gpu = gpu_of(network, gpu)
+    profile = profile_of(gpu, profile)
     layout.check(model)
     hosts = len(network.hosts)
     layout.check_allocation(hosts if allocation is None else min(allocation, hosts))
-    ranks, placed = _placed(network, layout, placement)
-    held = _memory(model, layout, gpu, profile)
+    ranks, placed = placed_on(network, layout, placement)
+    held = memory_of(model, layout, gpu, profile)
     if held.verdict == "does not fit" and not allow_infeasible:
-        raise InfeasibleError(_refusal(model, layout, gpu, profile, held))
+        raise InfeasibleError(refusal(model, layout, gpu, profile, held))
 
-    router, rule = _router(network, routing, seed)
+    router, rule = router_of(network, routing, seed)
     share = profile.efficiency
     reached = effective(network, nvlink=share.nvlink.value, nic=share.nic.value)
     servers = Servers.in_(network)
@@ -153,7 +153,7 @@ def _check_kinds(model: object, layout: object, placement: object) -> None:
     ])  # fmt: skip
 
 
-def _memory(model: Model, layout: Layout, gpu: Gpu, profile: Profile) -> Memory:
+def memory_of(model: Model, layout: Layout, gpu: Gpu, profile: Profile) -> Memory:
     return memory(model, layout, gpu.memory.value, **_settings(profile))
 
 
@@ -164,7 +164,7 @@ def _settings(profile: Profile) -> dict[str, Any]:
     return {name: getattr(stack, name) for name in names}
 
 
-def _refusal(model: Model, layout: Layout, gpu: Gpu, profile: Profile, held: Memory) -> str:
+def refusal(model: Model, layout: Layout, gpu: Gpu, profile: Profile, held: Memory) -> str:
     """Return what to say where a model does not fit: what is held, and the next step."""
     change = smallest_change(model, layout, gpu.memory.value, **_settings(profile))
     table = [
@@ -182,7 +182,7 @@ def _refusal(model: Model, layout: Layout, gpu: Gpu, profile: Profile, held: Mem
     ])  # fmt: skip
 
 
-def _gpu(network: Network, gpu: Gpu | str | None) -> Gpu:
+def gpu_of(network: Network, gpu: Gpu | str | None) -> Gpu:
     if isinstance(gpu, Gpu):
         return gpu
     name = gpu or network.labels.about.get("gpu")
@@ -195,13 +195,13 @@ def _gpu(network: Network, gpu: Gpu | str | None) -> Gpu:
     return known_gpu(name)
 
 
-def _profile(gpu: Gpu, profile: Profile | str | None) -> Profile:
+def profile_of(gpu: Gpu, profile: Profile | str | None) -> Profile:
     if isinstance(profile, Profile):
         return profile
     return default_profile(gpu.name) if profile is None else known_profile(profile)
 
 
-def _router(
+def router_of(
     network: Network, routing: str | Router | None, seed: int
 ) -> tuple[Router, dict[str, object]]:
     """Return the routing, and how to tell of it."""
@@ -216,7 +216,7 @@ def _router(
     return rule, said
 
 
-def _placed(
+def placed_on(
     network: Network, layout: Layout, placement: Placement | str | None
 ) -> tuple[Int[np.ndarray, " ranks"], str]:
     """Return the GPU of every rank, and the name of the placement."""

@@ -194,7 +194,7 @@ def test_splits_and_ranks_are_ready_to_use(case):
 def test_seconds_by_sums_are_those_of_a_naive_walk_over_links(case):
     """The busiest link of every exchange, under drawn splits and places."""
     search, rng = case.search, np.random.default_rng(2)
-    cases, network = search.cases, search.cases.fabric._network
+    cases, network = search.cases, search.cases.fabric.network
     keys = [key for key in cases.keys if np.isfinite(cases.ideal[key])]
     for key in keys[1::6]:
         one = search.open(key)

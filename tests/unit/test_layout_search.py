@@ -308,7 +308,7 @@ def test_a_checkpoint_of_any_other_options_is_refused(network, model, monkeypatc
     def keep(path, fingerprint):
         raise Seen(fingerprint)
 
-    monkeypatch.setattr("fabric.optimize._layout.Checkpoint", keep)
+    monkeypatch.setattr("fabric.optimize._kept.Checkpoint", keep)
 
     def told(network=network, model=model, **changes):
         with pytest.raises(Seen) as seen:
