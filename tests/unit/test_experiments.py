@@ -167,7 +167,10 @@ def test_slower_adapters_leave_nvlink_as_it_is():
 def test_the_best_layout_is_neither_all_replicas_nor_none():
     rows, summary = trade_offs.optimum(smoke=False)
     case = "A32 llama-3.1-70b on 128 GPUs"
-    assert verdicts(rows) == {f"{case}, optimum inside": "holds", f"{case}, found by search": "holds"}
+    assert verdicts(rows) == {
+        f"{case}, optimum inside": "holds",
+        f"{case}, found by search": "holds",
+    }
     speed = summary["A32 tokens/s"]
     assert 0 < int(np.argmax(speed)) < len(speed) - 1
 
