@@ -9,6 +9,7 @@ import numpy as np
 import fabric as fb
 from experiments.bench.registry import Cell
 from experiments.bench.timing import Work, net_facts, timed
+from experiments.optimizers.circuits import traffic
 from fabric import optimize
 
 DEMAND_SPREAD = 1.0
@@ -20,12 +21,7 @@ Optimiser = tuple[Callable[[], Any], Callable[[Any], dict[str, object]]]
 
 def drawn(blocks: int) -> np.ndarray:
     """Return symmetric traffic between blocks, whose rows sum to 1."""
-    demand = np.exp(DEMAND_SPREAD * np.random.default_rng(0).standard_normal((blocks, blocks)))
-    demand = demand + demand.T
-    np.fill_diagonal(demand, 0)
-    for _ in range(1000):
-        demand /= np.sqrt(np.outer(demand.sum(1), demand.sum(0)))
-    return demand
+    return traffic(blocks, 0, DEMAND_SPREAD)
 
 
 def splits(size: str) -> Optimiser:

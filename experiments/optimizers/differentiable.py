@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ from experiments.rows import Row
 from fabric import optimize
 from fabric.network import Network
 from fabric.optimize._design_case import Case, prepared
+from fabric.optimize._design_descent import Fastest
 from fabric.optimize._jobs import JobStep
 from fabric.optimize._money import Purse, factors, logits
 from fabric.optimize._step_goal import Goal
@@ -74,9 +77,13 @@ def grid(parts: int, groups: int) -> np.ndarray:
 
 def _fastest(case: Case, factors: np.ndarray) -> float:
     """Return the seconds of the fastest layout over some capacities."""
-    fastest = case.design.fastest()
-    score = jax.jit(lambda x: jax.lax.map(fastest, x, batch_size=_BATCH).min())
-    return float(score(jnp.asarray(factors)))
+    design = case.design
+    return float(_least(design.fastest, jnp.asarray(factors), design.tables()))
+
+
+@partial(jax.jit, static_argnums=0)
+def _least(fastest: Fastest, factors: jax.Array, tables: Any) -> jax.Array:
+    return jax.lax.map(lambda x: fastest(x, *tables), factors, batch_size=_BATCH).min()
 
 
 def _designs(smoke: bool) -> Iterator[Row]:

@@ -134,12 +134,16 @@ def searched(space: Space, table: Table) -> Search:
     """Return a search of its own of a table, with the bounds of all rows."""
     gpu, profile = hardware.gpu(GPU), hardware.profile(PROFILE)
     form = ClosedForm(space.model, gpu, profile, space.gbs, space.seq, "bf16")
-    fabric = Fabric(
-        space.network, space.model, profile, space.seq, "bf16", routing.ROUTINGS[space.routing],
-        named=True,
-    )  # fmt: skip
     slots = {len(space.network.hosts): space.network.hosts}
-    return Search(table, form, fabric, slots, None, by_cost=False)
+    return Search(table, form, exchanges(space), slots, None, by_cost=False)
+
+
+def exchanges(space: Space) -> Fabric:
+    """Return the exchanges of a space."""
+    return Fabric(
+        space.network, space.model, hardware.profile(PROFILE), space.seq, "bf16",
+        routing.ROUTINGS[space.routing], named=True,
+    )  # fmt: skip
 
 
 def speed(smoke: bool) -> Iterator[Row]:
@@ -150,9 +154,9 @@ def speed(smoke: bool) -> Iterator[Row]:
     found = optimize.layout(
         network, model, gbs=gbs, seq=seq, routing="spray", recompute="counts", top=1
     )
-    search, table = searched(space, found.space), found.space
+    fabric, table = exchanges(space), found.space
     of = np.random.default_rng(0).integers(0, table.n_rows, TABLE)
-    least = np.array([search.least(i) for i in range(len(table.degrees))])
+    least = np.array([fabric.least(one, network.hosts) for one in table.degrees])
 
     def columns(kind: type[np.floating]) -> tuple[Rows, Wires]:
         return (

@@ -35,7 +35,7 @@ def rows(smoke: bool = False) -> list[Row]:
 
 
 def cases(k: int) -> list[tuple[str, Network, Routes]]:
-    """Return fat trees of radix k: links of unlike capacity, hashed; and as built, sprayed."""
+    """Return fat trees of radix k: links of unlike capacity, hashed; and as built, hashed."""
     net = fb.topologies.fat_tree(k=k, capacity="400Gb/s")
     flows = fb.traffic.permutation(net.hosts, seed=1)
     factor = np.random.default_rng(0).uniform(0.6, 1.0, net.n_links)

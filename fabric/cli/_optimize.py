@@ -10,6 +10,7 @@ from fabric._errors import ModelError
 from fabric._units import format_rate, parse_size
 from fabric.cli import _demand
 from fabric.cli._optimize_fabric import capacity as best_capacity, circuits
+from fabric.cli._optimize_joint import joint
 from fabric.cli._optimize_placement import placement
 from fabric.cli._optimized import (
     Checkpoint,
@@ -47,6 +48,7 @@ optimize = typer.Typer(
 optimize.command("placement")(placement)
 optimize.command("circuits")(circuits)
 optimize.command("capacity")(best_capacity)
+optimize.command("joint")(joint)
 
 
 @optimize.command("routing")
@@ -88,6 +90,12 @@ def routing(
             callback=to_write("--tables"),
         ),
     ] = None,
+    prove: Annotated[
+        bool,
+        typer.Option(
+            "--prove/--no-prove", help="Close what gap is left by a linear programme, if small."
+        ),
+    ] = True,
     control: Control = False,
     seed: Seed = 0,
     checkpoint: Checkpoint = None,
@@ -126,12 +134,10 @@ def routing(
     found = optimizers.routing_weights(
         subject.network, wanted, paths=int(paths) if paths.isdecimal() else paths,
         objective=objective or ("rate" if unknown else "utilisation"), steps=steps,
-        tolerance=tolerance, seed=seed, control=control, checkpoint=checkpoint,
+        tolerance=tolerance, seed=seed, prove=prove, control=control,
+        checkpoint=checkpoint,
     )  # fmt: skip
-    answer = {
-        "schema": "fabric.optimize.routing/1", "fabric": subject.source, "demand": asked.name,
-        **found.as_dict(),
-    }  # fmt: skip
+    answer = {"fabric": subject.source, "demand": asked.name, **found.as_dict()}
     if tables is not None:
         made = found.tables(64 if entries is None else entries, per_switch)
         answer["tables"] = made.as_dict()
@@ -153,6 +159,7 @@ def routing_text(answer: dict[str, Any]) -> list[str]:
         f"  {reached} {said(answer['objective'])}, {rise(better)} against equal splits "
         f"({said(answer['before'])})",
         proof(answer, said),
+        *(["  the gap that was left is closed by a linear programme"] * answer["programme"]),
         f"  {counted(answer['pairs'], 'pair')} of switches over {counted(answer['paths'], 'path')}",
     ]
     if made := answer.get("tables"):

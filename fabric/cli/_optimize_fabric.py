@@ -1,9 +1,8 @@
-"""`fabric optimize circuits` and `capacity`: what to patch, and what to buy."""
+"""`fabric optimize circuits` and `capacity`: what to patch, and what to buy, now and next."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from fabric._errors import ModelError
@@ -20,7 +19,7 @@ from fabric.cli._optimized import (
     to_write,
     write_csv,
 )
-from fabric.cli._output import FORMATS, Format, Output, check_output, known, table
+from fabric.cli._output import FORMATS, Format, Output, check_output, emit, known, table
 from fabric.cli._run import Settings, load as load_scenario
 from fabric.cli._run_text import seconds
 from fabric.cli._units import counted, cut
@@ -88,17 +87,20 @@ def circuits(
 
 def circuits_text(answer: dict[str, Any]) -> list[str]:
     """Return the lines of an answer about circuits."""
-    uniform = answer["uniform"] / answer["objective"]
+    uniform = answer["uniform"]
+    against = "the uniform mesh leaves pairs without a way"
+    if uniform is not None:
+        more = uniform / answer["objective"]
+        against = f"the uniform mesh {uniform:.6g}, so that this carries {more:.4g} times as much"
     lines = [
         f"{answer['demand']}: {len(answer['circuits'])} blocks, {answer['ports']} ports each",
-        f"  utilisation {answer['objective']:.6g}; the uniform mesh {answer['uniform']:.6g}, so "
-        f"that this carries {uniform:.4g} times as much",
+        f"  utilisation {answer['objective']:.6g}; {against}",
         proof(answer),
     ]
-    if answer["current"] is not None:
+    if (now := answer["current"]) is not None:
         change = "set anew" if answer["reconfigured"] else "left as they are"
         lines.append(
-            f"  circuits of today {answer['current']:.6g}: {change}; a change pays in a phase of "
+            f"  circuits of today {now:.6g}: {change}; a change pays in a phase of "
             f"{_time(answer['break_even_s'])} or more"
         )
     rows = answer["patch"]
@@ -111,8 +113,8 @@ def circuits_text(answer: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _time(value: float) -> str:
-    return seconds(value) if np.isfinite(value) else "any length: never"
+def _time(value: float | None) -> str:
+    return "any length: never" if value is None else seconds(value)
 
 
 def capacity(
@@ -126,7 +128,10 @@ def capacity(
         ),
     ],
     budget: Annotated[
-        float | None, typer.Option("--budget", help="Money for all these tiers together.")
+        list[float] | None,
+        typer.Option(
+            "--budget", help="Money for all these tiers together; again: what to buy next."
+        ),
     ] = None,
     target: Annotated[
         str | None, typer.Option("--target", help="What a step may take, such as 9s.")
@@ -148,7 +153,11 @@ def capacity(
     """Find how fast to make each tier for the money, or how little money a step time takes."""
     known("--format", format, FORMATS)
     check_output(output)
-    prices = _prices(price)
+    prices, budgets = _prices(price), sorted(budget or [])
+    for flag, given in (("--target", target), ("--plot", plot)):
+        if len(budgets) > 1 and given is not None:
+            message = f"`{flag}` goes with one `--budget` at most, but got {len(budgets)}."
+            raise ModelError(message)
     loaded = load_scenario(scenario, settings, None)
     built = loaded.build()
     from fabric import optimize as optimizers
@@ -157,14 +166,20 @@ def capacity(
         model=built.model, layout=built.layout, placement=built.placement, routing=built.routing,
         profile=built.profile, gpu=built.gpu, seed=built.seed, name=loaded.name,
     )  # fmt: skip
-    found = optimizers.capacities(
-        built.network, job, prices, budget=budget, target=target, least=least, most=most,
-        steps=steps, tolerance=tolerance, control=control, seed=seed, checkpoint=checkpoint,
-    )  # fmt: skip
-    answer = {
-        **found.as_dict(), "fabric": built.network.labels.source, "scenario": loaded.name,
-        "by": "budget" if target is None else "target", "next": found.next,
+    about = {"fabric": built.network.labels.source, "scenario": loaded.name}
+    options: dict[str, Any] = {
+        "least": least, "most": most, "steps": steps, "tolerance": tolerance, "control": control,
+        "seed": seed, "checkpoint": checkpoint,
     }  # fmt: skip
+    if len(budgets) > 1:
+        curve = optimizers.capacity_curve(built.network, job, prices, budgets, **options)
+        emit(curve.as_dict() | about, curve_text, format, output)
+        return
+    found = optimizers.capacities(
+        built.network, job, prices, budget=budgets[0] if budgets else None, target=target, **options
+    )
+    by = "budget" if target is None else "target"
+    answer = found.as_dict() | about | {"by": by, "next": found.next}
     finish(answer, found.history, plot, capacity_text, format, output)
 
 
@@ -202,3 +217,18 @@ def capacity_text(answer: dict[str, Any]) -> list[str]:
             f"{answer['spent'][name]:,.6g}", f"{answer['worth'][name]:.3g}{unit}{mark}",
         ])  # fmt: skip
     return lines + table(cells, right=[1, 2, 3])
+
+
+def curve_text(answer: dict[str, Any]) -> list[str]:
+    """Return the lines of an answer about growing budgets."""
+    after = zip([*answer["next"], ""], [*answer["marginal"], None], strict=True)
+    cells = [["budget", "step", "bound", "buy next", "a unit of money saves"]]
+    for budget, point, (name, worth) in zip(
+        answer["budgets"], answer["points"], after, strict=True
+    ):
+        cells.append([
+            f"{budget:,.6g}", seconds(point["objective"]), seconds(point["bound"]), cut(name, 32),
+            "" if worth is None else f"{worth:.3g} s",
+        ])  # fmt: skip
+    head = [f"{answer['scenario']} on {answer['fabric']}", ""]
+    return head + table(cells, right=[0, 1, 2])

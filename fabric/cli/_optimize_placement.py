@@ -151,7 +151,7 @@ def placement(
         if file is not None:
             write(file, functools.partial(save, text=content))
     answer = {
-        "schema": "fabric.optimize.placement/1", **said, **found.as_dict(),
+        **said, **found.as_dict(),
         "slurm_options": found.slurm_options, "slurm_nodes": found.slurm_nodes,
     }  # fmt: skip
     finish(answer, found.history, plot, text, format, output)

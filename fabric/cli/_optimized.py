@@ -47,7 +47,9 @@ Plot = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Of what is drawn.", min=0)]
-Tolerance = Annotated[float, typer.Option("--tolerance", help="Gap at which to stop.")]
+Tolerance = Annotated[
+    float, typer.Option("--tolerance", help="Gap up to which the answer counts as certified.")
+]
 Control = Annotated[
     bool, typer.Option("--control/--no-control", help="Also random moves, of the same effort.")
 ]
@@ -89,13 +91,19 @@ def proof(answer: dict[str, Any], say: Callable[[float], str] = plainly) -> str:
         '  bound 1, gap 0.05 %, certified; 1,200 evaluations in 2.0 s; random moves reach 1.25'
     """
     sure = "certified" if answer["certified"] else "not certified"
-    gap = 100 * answer["gap"] if answer["gap"] > 1e-9 else 0.0
     line = (
-        f"  bound {say(answer['bound'])}, gap {gap:.3g} %, {sure}; "
+        f"  bound {say(answer['bound'])}, {_gap(answer['gap'])}, {sure}; "
         f"{answer['evaluations']:,} evaluations in {answer['seconds']:.1f} s"
     )
     random = answer.get("control")
     return line if random is None else f"{line}; random moves reach {say(random)}"
+
+
+def _gap(gap: float | None) -> str:
+    """Return a gap in words; None: the bound is 0."""
+    if gap is None:
+        return "no finite gap"
+    return f"gap {100 * gap if gap > 1e-9 else 0.0:.3g} %"
 
 
 def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:

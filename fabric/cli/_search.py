@@ -10,10 +10,24 @@ from fabric.cli._output import FORMATS, Format, Output, check_output, known, tab
 from fabric.cli._run import Settings, load
 from fabric.cli._run_text import left_out, rise, seconds
 from fabric.cli._units import counted, percent
-from fabric.scenario._build import Built
+from fabric.scenario import Built, Scenario
 from fabric.training import Layout, step
 
 _MOST_FRONT = 12
+
+Recompute = Annotated[
+    str, typer.Option("--recompute", help="modes, or counts: also of only some layers.")
+]
+RankOrders = Annotated[
+    str, typer.Option("--rank-orders", help="all, or orders such as tp-cp-dp-pp,tp-cp-pp-dp.")
+]
+Limit = Annotated[
+    list[str] | None,
+    typer.Option("--limit", metavar="NAME=N", help="Largest size, such as tp=8; again."),
+]
+LeastMargin = Annotated[
+    float, typer.Option("--least-margin", help="Share of the memory that has to be left.")
+]
 
 
 def search(
@@ -33,23 +47,14 @@ def search(
     objective: Annotated[
         str, typer.Option("--objective", help="time of a step, or cost in GPU seconds.")
     ] = "time",
-    recompute: Annotated[
-        str, typer.Option("--recompute", help="modes, or counts: also of only some layers.")
-    ] = "modes",
-    rank_orders: Annotated[
-        str, typer.Option("--rank-orders", help="all, or orders such as tp-cp-dp-pp,tp-cp-pp-dp.")
-    ] = "tp-cp-dp-pp",
-    limit: Annotated[
-        list[str] | None,
-        typer.Option("--limit", metavar="NAME=N", help="Largest size, such as tp=8; again."),
-    ] = None,
+    recompute: Recompute = "modes",
+    rank_orders: RankOrders = "tp-cp-dp-pp",
+    limit: Limit = None,
     top: Annotated[int, typer.Option("--top", help="How many layouts are wanted.")] = 10,
     tolerance: Annotated[
         float, typer.Option("--tolerance", help="Share by which a layout may be missed.")
     ] = 0.0,
-    least_margin: Annotated[
-        float, typer.Option("--least-margin", help="Share of the memory that has to be left.")
-    ] = 0.0,
+    least_margin: LeastMargin = 0.0,
     front: Annotated[
         bool, typer.Option("--front", help="Also the front of throughput, memory margin and cost.")
     ] = False,
@@ -72,12 +77,13 @@ def search(
     """
     known("--format", format, FORMATS)
     check_output(output)
-    counts, limits = _counts(gpus), _limits(limit or [])
+    counts, limits = _counts(gpus), limits_of(limit or [])
     loaded = load(scenario, settings, seed)
     built = loaded.build()
     counts = counts or [built.layout.gpus]
-    _check_allocation(built, counts)
+    check_allocation(built, counts)
     if why is not None:
+        why = _whole(why, built)
         _check_why(why, built, counts)
     from fabric import optimize
 
@@ -85,17 +91,12 @@ def search(
         built.network, built.model, gbs=built.layout.gbs, seq=built.layout.seq,
         gpus=counts, dtype=built.layout.dtype,
         schedule=built.layout.schedule, objective=objective, recompute=recompute,
-        rank_orders=rank_orders if rank_orders == "all" else rank_orders.split(","),
+        rank_orders=orders_of(rank_orders),
         limits=limits, least_margin=least_margin, placement=built.placement,
         routing=built.routing, profile=built.profile, gpu=built.gpu,
         seed=built.seed, top=top, tolerance=tolerance, front=front, checkpoint=checkpoint,
     )  # fmt: skip
-    answer = found.as_dict() | {
-        "fabric": built.network.labels.source,
-        "left_out": [{"server": one.name, "why": one.why} for one in built.left_out],
-        "own": _own(built),
-        "scenario": loaded.data,
-    }
+    answer = found.as_dict() | asked_about(loaded, built) | {"of": objective}
     if why is not None:
         answer["why"] = {"layout": why, "reason": found.space.reason(why)}
     finish(answer, found.history, plot, text, format, output)
@@ -109,7 +110,13 @@ def _counts(said: str) -> list[int]:
         raise ModelError(message) from None
 
 
-def _limits(said: list[str]) -> dict[str, int]:
+def orders_of(said: str) -> str | list[str]:
+    """Return what `--rank-orders` says."""
+    return said if said == "all" else said.split(",")
+
+
+def limits_of(said: list[str]) -> dict[str, int]:
+    """Return what `--limit` says, by name."""
     limits: dict[str, int] = {}
     for words in said:
         name, _, number = words.partition("=")
@@ -123,13 +130,22 @@ def _limits(said: list[str]) -> dict[str, int]:
     return limits
 
 
-def _check_allocation(built: Built, counts: list[int]) -> None:
+def check_allocation(built: Built, counts: list[int]) -> None:
+    """Raise if more GPUs are asked for than the scenario allows."""
     if built.allocation is not None and (most := max(counts)) > built.allocation:
         message = (
             f"`--gpus` asks for {most:,}, but `run.allocation` is {built.allocation:,}. Lower it, "
             f"or use `--set run.allocation={most}`."
         )
         raise InfeasibleError(message)
+
+
+def _whole(why: str, built: Built) -> str:
+    """Return a layout with the batch and the sequence of the search, where it has none itself."""
+    own = {"gbs": built.layout.gbs, "seq": built.layout.seq}
+    words = why.split()
+    words += [f"{k}{n}" for k, n in own.items() if not any(w.startswith(k) for w in words)]
+    return " ".join(words)
 
 
 def _check_why(why: str, built: Built, counts: list[int]) -> None:
@@ -144,6 +160,16 @@ def _check_why(why: str, built: Built, counts: list[int]) -> None:
         said = " or ".join(f"{n:,}" for n in counts)
         faults.append(f"`--why`: the search is of {said} GPUs, but the layout has {asked.gpus:,}.")
     raise_faults(faults)
+
+
+def asked_about(scenario: Scenario, built: Built) -> dict[str, Any]:
+    """Return what an answer tells of its scenario: fabric, servers left out, and its own step."""
+    return {
+        "fabric": built.network.labels.source,
+        "left_out": [{"server": one.name, "why": one.why} for one in built.left_out],
+        "own": _own(built),
+        "scenario": scenario.data,
+    }
 
 
 def _own(built: Built) -> dict[str, Any]:
@@ -163,6 +189,9 @@ def _own(built: Built) -> dict[str, Any]:
 def text(answer: dict[str, Any]) -> list[str]:
     """Return the lines of an answer."""
     best, own = answer["top"][0], answer["own"]
+    by_cost = answer["of"] == "cost"
+    amount = (lambda value: f"{value:,.6g} GPU seconds") if by_cost else seconds
+    cost = f", {amount(answer['objective'])}" if by_cost else ""
     lines = [
         f"{answer['model']} on {answer['fabric']}",
         f"  {counted(answer['legal'], 'layout')} of {answer['candidates']:,} suit and fit; "
@@ -170,18 +199,18 @@ def text(answer: dict[str, Any]) -> list[str]:
         f"{answer['seconds']:.1f} s",
         *_told(answer),
         "",
-        f"best {seconds(best['step_time_s'])}, {best['tokens_per_s']:,.0f} tokens/s; bound "
-        f"{answer['bound']:.6g}, gap {answer['gap']:.2%}",
-        *_choices(answer["top"], best["step_time_s"]),
-        "  Megatron-LM:",
-        *(f"    {words}" for words in _words(answer["megatron"])),
-        _own_line(own, best["step_time_s"]),
-        f"least bound alone {seconds(answer['ideal']['step_time_s'])} "
+        f"best {seconds(best['step_time_s'])}, {best['tokens_per_s']:,.0f} tokens/s"
+        f"{cost}; bound {amount(answer['bound'])}, gap {answer['gap']:.2%}",
+        *choice_lines(answer["top"], best["step_time_s"]),
+        *megatron_lines(answer["megatron"]),
+        own_line(own, best["step_time_s"]),
+        f"the layout of the least bound, as if nothing met on a link, takes "
+        f"{seconds(answer['ideal']['step_time_s'])} "
         f"({rise(answer['ideal']['step_time_s'] / best['step_time_s'] - 1)})",
     ]
     if answer["front"]:
         lines += ["", f"front of throughput, memory and cost ({len(answer['front']):,})"]
-        lines += _choices(answer["front"][:_MOST_FRONT], best["step_time_s"])
+        lines += choice_lines(answer["front"][:_MOST_FRONT], best["step_time_s"])
         if (more := len(answer["front"]) - _MOST_FRONT) > 0:
             lines.append(f"  and {more:,} more, with `--format json`")
     reasons = sorted(answer["pruned"].items(), key=lambda item: -item[1])
@@ -192,7 +221,8 @@ def text(answer: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _own_line(own: dict[str, Any], best: float) -> str:
+def own_line(own: dict[str, Any], best: float) -> str:
+    """Return the line about the layout that the scenario itself has."""
     if own["step_time_s"] is None:
         return f"own layout has no way on this fabric: {own['layout']}"
     fits = "; does not fit in memory" if own["margin"] < 0 else ""
@@ -208,7 +238,8 @@ def _told(answer: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _choices(choices: list[dict[str, Any]], best: float) -> list[str]:
+def choice_lines(choices: list[dict[str, Any]], best: float) -> list[str]:
+    """Return a table of layouts with their steps, compared with the best one."""
     rows = [["step", "change", "GPUs", "memory left", "GPU-hours/Gtoken", "ranks", "layout"]]
     for one in choices:
         layers = f" ({one['recompute_layers']} layers)" if one["recompute_layers"] else ""
@@ -229,11 +260,11 @@ def _short(layout: str) -> str:
     )
 
 
-def _words(options: str) -> list[str]:
+def megatron_lines(options: str) -> list[str]:
     """Return options on lines that a screen holds, each option with its value."""
     lines = [""]
     for word in f" {options}".split(" --")[1:]:
         if len(lines[-1]) + len(word) > 88:
             lines.append("")
         lines[-1] = f"{lines[-1]} --{word}".lstrip()
-    return lines
+    return ["  Megatron-LM:", *(f"    {line}" for line in lines)]

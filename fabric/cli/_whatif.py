@@ -129,7 +129,7 @@ def whatif(
         )  # fmt: skip
         answer = optimize.linearize(built.network, job, given, **asked)
         said = {"fabric": built.network.labels.source, "scenario": scenario.name}
-    emit({"schema": "fabric.whatif/1", **said, **answer.as_dict()}, text, format, output)
+    emit({**said, **answer.as_dict()}, text, format, output)
 
 
 def _one_of(changes: Path | None, **others: str | int | None) -> None:

@@ -15,6 +15,7 @@ from fabric.optimize._differentiable import (
     DesignReport as DesignReport,
     codesign as codesign,
 )
+from fabric.optimize._group_tables import PathTables as PathTables
 from fabric.optimize._jobs import Job as Job
 from fabric.optimize._joint import JointReport as JointReport, joint as joint
 from fabric.optimize._layout import LayoutReport as LayoutReport, layout as layout

@@ -176,4 +176,5 @@ def _summed(
     """Return the amounts by what each flow belongs to; -1: to nothing."""
     there = of >= 0
     columns = [np.bincount(of[there], column[there], n) for column in amounts.T]
-    return np.stack(columns, axis=1)
+    # Of no flows `bincount` counts in whole numbers, whatever the weights.
+    return np.stack(columns, axis=1).astype(np.float64)

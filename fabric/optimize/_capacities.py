@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, TypeGuard
 
@@ -16,10 +16,11 @@ from fabric._units import parse_time
 from fabric.network import Network, whole_or_fault
 from fabric.optimize._capacity_search import UNLIMITED, Search
 from fabric.optimize._jobs import Job, JobStep, listed
+from fabric.optimize._kept import checkpoint_of
 from fabric.optimize._money import Purse
 from fabric.optimize._step_goal import Goal
-from fabric.optimize._tier_prices import Price, Priced
-from fabric.runs import Checkpoint, History, fingerprint
+from fabric.optimize._tier_prices import Groups, Price, Priced
+from fabric.runs import History, finite
 
 _ROUNDED = 1e-12
 TOLERANCE = 1e-3
@@ -45,7 +46,8 @@ class CapacitiesReport:
         step_times: Seconds of a step, by job.
         network: The network with these capacities.
         steps: Of the descent. `evaluations`: capacities that were scored. `solves`: exact max-min
-            solves. `seconds`: wall time, compilation included. `seed`: of the start.
+            solves. `seconds`: wall time, compilation included. All of them without the control.
+        seed: Of the start.
         history: Objective and bound, by step.
         control: The objective that random divisions of the money and moves between two groups
             reach in as many evaluations, each gradient counted as seven; with a target they divide
@@ -89,7 +91,8 @@ class CapacitiesReport:
             "control",
         )  # fmt: skip
         found = {name: getattr(self, name) for name in names}
-        return {"schema": "fabric.capacities/1", **found, "history": self.history.as_dict()}
+        found |= {"gap": finite(self.gap), "history": self.history.as_dict()}
+        return {"schema": "fabric.capacities/1", **found}
 
     def __str__(self) -> str:
         lines = [
@@ -112,7 +115,7 @@ def capacities(
     *,
     budget: float | None = None,
     target: Target | None = None,
-    groups: Mapping[str, Sequence[int]] | None = None,
+    groups: Groups | None = None,
     least: Limits = 0.0,
     most: Limits = UNLIMITED,
     steps: int = 500,
@@ -141,7 +144,8 @@ def capacities(
         tolerance: The gap at which to stop.
         control: Whether random moves are tried beside the descent.
         seed: 0 begins with the money divided as built; others begin at random.
-        checkpoint: A file that keeps the state; the same call goes on from there.
+        checkpoint: A file that keeps the state; the same call goes on from there, with or without
+            the control.
 
     Returns:
         A `CapacitiesReport`. What it spends is within the budget, and what its steps take within
@@ -178,6 +182,8 @@ def capacities(
     begun = time.perf_counter()
     targets = _checked(jobs, budget, target, steps, tolerance, seed)
     priced = Priced.of(network, prices, groups)
+    budget = None if budget is None else float(budget)
+    steps, tolerance, seed = int(steps), float(tolerance), int(seed)
     low, high = limits_of(priced, least, most)
     kind = jnp.zeros(()).dtype
     purse = Purse(*(jnp.asarray(a, kind) for a in (priced.cost, low, high)))
@@ -187,35 +193,32 @@ def capacities(
     goal = Goal(works, targets)
     if budget is not None:
         affordable(priced, low, budget, goal.loaded)
-    kept = None
-    if checkpoint is not None:
-        asked = (
-            "capacities", network, priced, low, high, budget, targets, steps, tolerance, control,
-            seed, str(kind), [(*w.asked, w.loads, w.total.transfer) for w in works],
-        )  # fmt: skip
-        kept = Checkpoint(checkpoint, fingerprint(*asked))
+    # The routes themselves: of a function that made them there is only a name.
+    kept = checkpoint_of(
+        checkpoint, "capacities", network, priced, low, high, budget, targets, steps, tolerance,
+        seed, [(*w.asked, w.loads, [phase.routes for phase in w.phases]) for w in works],
+    )  # fmt: skip
     search = Search(goal, purse, steps, tolerance, seed, kept)
     if targets is not None and search.score(purse.most) > 1:
         raise InfeasibleError(_out_of_reach(jobs, targets, goal.seconds(purse.most)))
     found = search.within(budget) if budget is not None else search.meeting()
-    beside = search.control(found, budget) if control else None
     x, value = found.x, found.value
     bound = found.bound * (1 - (1e-4 if kind == np.float32 else 1e-10))
-    wide = np.append(x, 1.0)[priced.group_of]
     built = np.asarray(network.capacity)
     widest = [float(built[priced.group_of == i].max()) for i in range(priced.n_groups)]
     by = lambda values: dict(zip(priced.names, (float(v) for v in values), strict=True))
     gap = gap_of(value, bound)
-    return CapacitiesReport(
+    report = CapacitiesReport(
         objective=value, bound=bound, gap=gap, certified=gap <= tolerance, before=found.before,
         factors=by(x), capacities=by(x * widest), spent=by(x * priced.cost),
         worth=by(_worth(np.asarray(search.tangent(x)[1], np.float64), x, priced.cost, high)),
         step_times=_named(jobs, goal.seconds(x)),
-        network=network.with_capacity((built * wide).astype(built.dtype)),
+        network=priced.faster(network, x),
         steps=search.steps_taken, evaluations=search.evaluations, solves=search.solves,
         seconds=time.perf_counter() - begun, seed=seed, history=History.of(search.points),
-        control=beside,
+        control=None,
     )  # fmt: skip
+    return replace(report, control=search.control(found, budget)) if control else report
 
 
 def gap_of(value: float, bound: float) -> float:

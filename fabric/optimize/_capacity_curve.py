@@ -127,7 +127,7 @@ def capacity_curve(
         if points and point.objective > points[-1].objective:
             # Within the tolerance the money before did better: no more of it is spent.
             gap = gap_of(points[-1].objective, point.bound)
-            sure = gap <= options.get("tolerance", TOLERANCE)
+            sure = gap <= float(options.get("tolerance", TOLERANCE))
             point = replace(points[-1], bound=point.bound, gap=gap, certified=sure)
         points.append(point)
     return CapacityCurve(given, tuple(points))

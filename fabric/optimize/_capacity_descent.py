@@ -66,8 +66,9 @@ def advance(
         late = jnp.where(state.step == 0, jnp.ones((), kind), jnp.asarray(_LATE, kind))
         offset = state.offset + late * (u - state.offset)
         slope = state.slope + late * (g - state.slope)
-        below = lambda u, g: u - (g * richest(g, money, purse)).sum()
-        bound = jnp.maximum(below(u, g), below(offset, slope))
+        both = jnp.stack([g, slope])
+        least = jnp.stack([u, offset]) - (both * richest(both, money, purse)).sum(-1)
+        bound = least.max()
         z, adam = _descent.moved(rule, gradient, state.adam, state.z)
         state = State(
             state.step + 1, z, adam, jnp.minimum(value, state.value),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
@@ -25,10 +24,12 @@ from fabric.optimize._circuits_search import (
     one_hop,
     with_transit,
 )
+from fabric.optimize._faults import or_fault, share_or_fault
+from fabric.optimize._kept import checkpoint_of
 from fabric.optimize._matchings import Patch, check_switches, patched
 from fabric.optimize._mesh_search import EXACT_BLOCKS
 from fabric.optimize._rounding import Counts, Pairs, unserved
-from fabric.runs import Checkpoint, History, fingerprint
+from fabric.runs import History, gap as gap_of
 
 Matrix = Sequence[Sequence[Any]] | AnyArray
 
@@ -93,7 +94,8 @@ def circuits(
         tolerance: Gap up to which the answer counts as certified.
         seed: Of jitter, exchanges and the control.
         checkpoint: A file that holds the state of the descent and all scores, so that a killed run
-            goes on. Without transit there is nothing to keep.
+            goes on. It also serves a call of another `rate`, `phase`, `reconfiguration`, `prove`,
+            `tolerance` or number of switches. Without transit there is nothing to keep.
 
     Raises:
         ModelError: If an argument is not as above, all faults at once.
@@ -121,9 +123,10 @@ def circuits(
     faults: list[str] = []
     wanted = _demand(demand, faults)
     room = _ports(ports, len(wanted), faults)
-    per = parse_rate(rate, "rate")
-    dark, proving = parse_time(reconfiguration, "reconfiguration"), parse_time(prove, "prove")
-    lasts = np.inf if phase is None else parse_time(phase, "phase")
+    per = or_fault(faults, 1.0, parse_rate, rate, "rate")
+    dark = or_fault(faults, 0.0, parse_time, reconfiguration, "reconfiguration")
+    proving = or_fault(faults, 0.0, parse_time, prove, "prove")
+    lasts = np.inf if phase is None else or_fault(faults, np.inf, parse_time, phase, "phase")
     if per <= 0:
         faults.append("`rate` needs more than 0 byte/s.")
     if lasts <= 0:
@@ -133,8 +136,7 @@ def circuits(
     scores = whole_or_fault("scores", _scores(len(wanted)) if scores is None else scores, faults)
     roundings = max(scores // 12, 4) if roundings is None else roundings
     roundings = whole_or_fault("roundings", roundings, faults)
-    if not (isinstance(tolerance, Real) and 0 <= float(tolerance) < 1):
-        faults.append(f"`tolerance` needs a share from 0 to below 1, but got {tolerance!r}.")
+    tolerance = share_or_fault("tolerance", tolerance, faults)
     if switches is not None:
         switches = whole_or_fault("switches", switches, faults)
     raise_faults(faults)
@@ -154,11 +156,11 @@ def circuits(
     _affordable(len(wanted), transit)
     now = None if today is None else today.circuits
     if transit:
-        effort, keep = Effort(steps, roundings, scores, proving), None
-        if checkpoint is not None:
-            asked = (wanted, room, per, effort, seed, today, switches, dark, lasts, tolerance)
-            kind = str(jnp.result_type(float))
-            keep = Checkpoint(checkpoint, fingerprint("circuits", kind, *asked))
+        effort = Effort(steps, roundings, scores, proving)
+        # Rate, times, tolerance and switches decide about what was found, not about the search.
+        keep = checkpoint_of(
+            checkpoint, "circuits", problem.demand, room, steps, roundings, scores, seed, now
+        )
         found = with_transit(problem, now, effort, keep)
     else:
         found = one_hop(problem, now)
@@ -182,7 +184,7 @@ def _report(
     new, now = found.best, found.current
     left = 1 - dark / lasts
     slowed = new.utilisation / left if left > 0 else np.inf
-    change = now is None or slowed < now.utilisation * (1 - 1e-9)
+    change = now is None or bool(slowed < now.utilisation * (1 - 1e-9))
     chosen = new if change or now is None else now
     if not np.isfinite(chosen.utilisation):
         raise InfeasibleError(_unserved(problem, found, times))
@@ -194,16 +196,16 @@ def _report(
     unit = problem.unit
     # What is proved may round to more than what is reached.
     objective, bound = chosen.utilisation * unit, min(found.bound, chosen.utilisation) * unit
-    gap = objective / bound - 1
+    gap = gap_of(objective, bound)
     return Circuits(
-        objective=objective, bound=bound, gap=gap, certified=bool(gap <= tolerance),
+        objective=objective, bound=bound, gap=gap, certified=gap <= tolerance,
         circuits=chosen.circuits, splits=chosen.share, rate=rate, relaxed=found.relaxed * unit,
         relaxed_bound=min(found.relaxed_bound, found.relaxed) * unit, uniform=found.uniform * unit,
         control=None if found.control is None else found.control * unit,
         current=None if now is None else now.utilisation * unit, reconfigured=change,
         effective=unit * (slowed if change else chosen.utilisation), break_even=break_even,
         patch=patch, rewires=rewires, evaluations=found.evaluations, solves=found.solves,
-        steps=found.steps, seconds=time.monotonic() - begun, seed=problem.seed,
+        steps=found.steps, seconds=time.monotonic() - begun - found.aside, seed=problem.seed,
         history=History.of([(step, top * unit, low * unit) for step, top, low in found.points]),
     )  # fmt: skip
 

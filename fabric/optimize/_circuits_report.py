@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fabric.network import Network
-from fabric.runs import History
+from fabric.runs import History, finite
 from fabric.topologies import direct_connect
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Circuits:
     """Circuits, splits over them, and what proves how good they are.
 
@@ -42,8 +42,10 @@ class Circuits:
             to the south port of the column, if switches are given.
         rewires: Circuits that are set anew, in the patch where that of today is given.
         evaluations: Circuits scored, the control's not counted. `solves`: linear programmes of
-            circuits, the control's counted too.
-        steps: Of descent. `seconds`: wall time, compilation included. `seed`: as given.
+            circuits, likewise.
+        steps: Of descent.
+        seconds: Wall time, compilation included, without the control.
+        seed: As given.
         history: Utilisation and bound: of fractions after steps of descent, then of whole circuits
             after scores.
     """
@@ -95,13 +97,15 @@ class Circuits:
         return [dict(zip(names, row, strict=True)) for row in table.tolist()]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all but the splits for JSON."""
+        """Return all but the splits for JSON; what is infinite is None."""
         return {
-            "objective": self.objective, "bound": self.bound, "gap": self.gap,
-            "certified": self.certified, "circuits": self.circuits.tolist(), "rate": self.rate,
-            "relaxed": self.relaxed, "relaxed_bound": self.relaxed_bound, "uniform": self.uniform,
-            "control": self.control, "current": self.current, "reconfigured": self.reconfigured,
-            "effective": self.effective, "break_even_s": self.break_even,
+            "schema": "fabric.optimize.circuits/1", "objective": self.objective,
+            "bound": self.bound, "gap": self.gap, "certified": self.certified,
+            "circuits": self.circuits.tolist(), "rate": self.rate, "relaxed": self.relaxed,
+            "relaxed_bound": self.relaxed_bound, "uniform": finite(self.uniform),
+            "control": finite(self.control), "current": finite(self.current),
+            "reconfigured": self.reconfigured,
+            "effective": self.effective, "break_even_s": finite(self.break_even),
             "patch": self.patch_list(), "rewires": self.rewires, "evaluations": self.evaluations,
             "solves": self.solves, "steps": self.steps, "seconds": self.seconds, "seed": self.seed,
             "history": self.history.as_dict(),

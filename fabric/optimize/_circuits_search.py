@@ -1,5 +1,6 @@
 """From a demand to whole circuits: descent on fractions, a bound, roundings, exchanges, splits."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,7 +65,7 @@ class Splits:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found, in units of the problem."""
+    """What a search found, in units of the problem; `aside` are the seconds of the control."""
 
     best: Splits
     current: Splits | None
@@ -77,6 +78,7 @@ class Found:
     solves: int = 0
     steps: int = 0
     points: Points = field(default_factory=list)
+    aside: float = 0.0
 
 
 @dataclass
@@ -115,12 +117,7 @@ def with_transit(
     starts = _starts(problem, relaxed, effort.roundings)
     uniform = _uniform(problem)
     starts[1:1] = [uniform] if today is None else [uniform, today]
-    others = [
-        random_circuits(problem.ports, problem.needs, _draw(problem, 2, i))
-        for i in range(len(starts))
-    ]
     search = _search(problem, starts, relaxed, effort, programmes, keep, "search")
-    control = _search(problem, others, relaxed, effort, programmes, keep, "control")
     asked = {"best": (search.best, search.score.kept), "uniform": (uniform, relaxed.ways)}
     if today is not None:
         asked["today"] = today, relaxed.ways
@@ -130,22 +127,29 @@ def with_transit(
         bound = max(bound, whole.bound)
         if whole.circuits is not None:
             asked["whole"] = whole.circuits, relaxed.ways
-    choices = len(asked)
-    asked["control"] = control.best, control.score.kept
     counts, ways = zip(*asked.values(), strict=True)
     settled = _settled(problem, programmes, list(counts), list(ways), effort.steps)
     final = dict(zip(asked, settled, strict=True))
-    best = min(settled[:choices], key=lambda one: one.utilisation)
+    best = min(settled, key=lambda one: one.utilisation)
+    begun = time.monotonic()
+    others = [
+        random_circuits(problem.ports, problem.needs, _draw(problem, 2, i))
+        for i in range(len(starts))
+    ]
+    random = _search(problem, others, relaxed, effort, programmes, keep, "control")
+    ways = [random.score.kept]
+    (control,) = _settled(problem, programmes, [random.best], ways, effort.steps)
+    aside = time.monotonic() - begun
     points = [(relaxed.steps + scored, top, relaxed.bound) for scored, top in search.points]
     points.append((relaxed.steps + search.used, best.utilisation, bound))
     solves = len(final) + 1 if blocks <= LP_BLOCKS else 0
     return Found(
         best=best, current=final.get("today"), bound=bound,
         relaxed=relaxed.utilisation, relaxed_bound=relaxed.bound,
-        uniform=final["uniform"].utilisation, control=final["control"].utilisation,
+        uniform=final["uniform"].utilisation, control=control.utilisation,
         evaluations=search.used,
-        solves=solves + (search.used + control.used if blocks <= EXACT_BLOCKS else 0),
-        steps=relaxed.steps, points=relaxed.points + points,
+        solves=solves + (search.used if blocks <= EXACT_BLOCKS else 0),
+        steps=relaxed.steps, points=relaxed.points + points, aside=aside,
     )  # fmt: skip
 
 

@@ -18,13 +18,13 @@ from fabric.optimize._capacities import UNLIMITED, Limits, affordable, checked, 
 from fabric.optimize._capacity_search import alike
 from fabric.optimize._design_descent import Design, StepColumns
 from fabric.optimize._design_loads import KINDS, Kept, Loads
+from fabric.optimize._kept import checkpoint_of
 from fabric.optimize._layout import RECOMPUTE, _refusal
 from fabric.optimize._layout_score import ClosedForm, Rows
 from fabric.optimize._layout_space import Space, orders_of
 from fabric.optimize._layout_wires import Fabric
 from fabric.optimize._money import Purse, trimmed
-from fabric.optimize._tier_prices import Price, Priced
-from fabric.runs import Checkpoint, fingerprint
+from fabric.optimize._tier_prices import Groups, Price, Priced
 from fabric.training import Layout, Model
 from fabric.training._phases import Router
 from fabric.training._step import gpu_of, placed_on, profile_of, router_of
@@ -51,6 +51,7 @@ class Case:
         purse, priced: What can be bought.
         slots: GPUs in the order in which ranks fill them.
         kept: What is known by now, in a checkpoint if there is one.
+        scorer: What scores layouts exactly.
     """
 
     space: Space
@@ -74,18 +75,6 @@ class Case:
         """Kept rows and groups."""
         return len(self.keep), self.priced.n_groups
 
-    def faster(self, x: Factors) -> Network:
-        """Return the network with some factors."""
-        return self.scorer.faster(x)
-
-    def exact(self, row: int, x: Factors) -> float:
-        """Return the seconds of a layout with exact rates at some factors."""
-        return self.scorer.exact(row, x)
-
-    def first(self, tried: Sequence[tuple[int, Factors]]) -> tuple[float, int, Factors]:
-        """Return the seconds, the row and the factors that are fastest at exact rates."""
-        return self.scorer.first(tried)
-
 
 @dataclass(frozen=True, eq=False)
 class Scorer:
@@ -98,19 +87,14 @@ class Scorer:
     slots: Int[np.ndarray, " slots"]
     fabric: Any
 
-    def faster(self, x: Factors) -> Network:
-        """Return the network with some factors."""
-        built = np.asarray(self.network.capacity)
-        wide = np.append(x, 1.0)[self.priced.group_of]
-        return self.network.with_capacity((built * wide).astype(built.dtype))
-
     def exact(self, row: int, x: Factors) -> float:
         """Return the seconds of a layout."""
         space = self.space
         columns = Rows(*(column[[space.shape_of[row]]] for column in space.columns))
         wraps = bool(columns.vpp[0] > 1)
         degrees = space.degrees[space.degrees_of[row]]
-        wires = self.fabric(self.faster(x)).exact(degrees, self.slots, wraps)
+        faster = self.priced.faster(self.network, x)
+        wires = self.fabric(faster).exact(degrees, self.slots, wraps)
         return float(self.form.seconds(columns, wires)[0])
 
     def first(self, tried: Sequence[tuple[int, Factors]]) -> tuple[float, int, Factors]:
@@ -123,7 +107,7 @@ def prepared(
     network: Network, model: Model, prices: Mapping[str, Price], *, budget: float, gbs: int,
     seq: int, gpus: int | None = None, dtype: str = "bf16", schedule: str = "1f1b",
     recompute: str = "modes", rank_orders: str | Sequence[str | Sequence[str]] = "tp-cp-dp-pp",
-    limits: Mapping[str, int] | None = None, groups: Mapping[str, Sequence[int]] | None = None,
+    limits: Mapping[str, int] | None = None, groups: Groups | None = None,
     least: Limits = 0.0, most: Limits = UNLIMITED, placement: Placement | str | None = None,
     routing: str | Router | None = None, profile: Profile | str | None = None,
     gpu: Gpu | str | None = None, seed: int = 0, faults: Sequence[str] = (),
@@ -133,10 +117,11 @@ def prepared(
 
     Args beyond those of `codesign`:
         faults: That were found before.
-        options: What else decides about the result.
+        options: What else steers the search.
     """
     gpus = len(network.hosts) if gpus is None else gpus
     _check(network, model, budget, gpus, recompute, faults)
+    budget, gpus, seed = float(budget), int(gpus), int(seed)
     gpu, priced = gpu_of(network, gpu), Priced.of(network, prices, groups)
     profile = profile_of(gpu, profile)
     router, rule = router_of(network, routing, seed)
@@ -152,14 +137,11 @@ def prepared(
     _afford(space, priced)
     slots = placed_on(network, Layout(dp=gpus, gbs=gpus, seq=1), placement)[0]
     kind = jnp.zeros(()).dtype
-    kept = Kept()
-    if checkpoint is not None:
-        asked = (
-            "codesign", network, model, priced, budget, gbs, seq, gpus, dtype, schedule, recompute,
-            orders, dict(limits or {}), low, high, slots, rule, profile, gpu, seed, options,
-            str(kind),
-        )  # fmt: skip
-        kept = Kept(Checkpoint(checkpoint, fingerprint(*asked)))
+    kept = Kept(checkpoint_of(
+        checkpoint, "codesign", network, model, priced, budget, gbs, seq, gpus, dtype, schedule,
+        recompute, orders, dict(limits or {}), low, high, slots, rule, profile, gpu, seed, options,
+        routing=routing,
+    ))  # fmt: skip
     share = profile.efficiency
     built = effective(network, nvlink=share.nvlink.value, nic=share.nic.value)
     # Routes stay as they are: capacities change, not cables.
@@ -191,7 +173,8 @@ def prepared(
     # More than all of the money in every group: no division makes any row faster.
     optimist = np.minimum(low + (budget - float(priced.cost @ low)) / priced.cost, high)
     lower = every.seconds(np.maximum(optimist, low), lower=True) * (1 - 1e-5)
-    keep = np.flatnonzero(lower <= before)
+    # In float32 a rounding may put the bound of the usual row above its exact score.
+    keep = np.union1d(np.flatnonzero(lower <= before), usual)
     return Case(
         space, every, every.some(keep), keep, lower[keep],
         float(np.delete(lower, keep).min(initial=np.inf)), before, usual, even, len(tried), purse,

@@ -113,12 +113,28 @@ class Design:
         # Infinite less infinite: a layout that never ends a step.
         return np.nan_to_num(found, nan=np.inf, posinf=np.inf)
 
-    def fastest(self) -> Callable[[jax.Array], jax.Array]:
-        """Return what gives the seconds of the fastest row at some capacities. Traced."""
+    @property
+    def fastest(self) -> "Fastest":
+        """The seconds of the fastest row, by the capacities and the tables of all parts."""
+        return Fastest(self.time)
+
+    def tables(self) -> tuple[Rows, Loads]:
+        """Return the columns and loads of all parts, one part after another."""
         parts = [self.table(part) for part in self.parts]
-        tables = jax.tree.map(lambda *columns: jnp.stack(columns), *parts)
-        of = lambda x: lambda table: self.time(table, x, _hard).min()
-        return lambda x: jax.lax.map(of(x), tables).min()
+        return jax.tree.map(lambda *columns: jnp.stack(columns), *parts)
+
+
+class Fastest(NamedTuple):
+    """The seconds of the fastest of some layouts; equal, and of one program, for equal jobs."""
+
+    time: StepColumns
+
+    def __call__(
+        self, x: Float[AnyArray, " groups"], rows: Rows, loads: Loads
+    ) -> Float[jax.Array, ""]:
+        """Return the least seconds over all parts at some capacities. Traced."""
+        of = lambda table: self.time(table, x, _hard).min()
+        return jax.lax.map(of, (rows, loads)).min()
 
 
 class Descended(NamedTuple):
@@ -260,10 +276,12 @@ def _proving(time: StepColumns) -> Callable[..., jax.Array]:
             late = jnp.maximum(1 / (step + 1).astype(kind), jnp.asarray(_LATE, kind))
             offset = offset + late * (u - offset)
             slope = slope + late[..., None] * (g - slope)
-            worth = lambda u, g: u - (g * richest(g, money, purse)).sum(-1)
-            best = jnp.maximum(best, jnp.maximum(worth(u, g), worth(offset, slope)))
+            both = jnp.stack([g, slope])
+            rich = richest(both, money, purse)
+            worth = jnp.stack([u, offset]) - (both * rich).sum(-1)
+            best = jnp.maximum(best, worth.max(axis=0))
             # Where the tangent would have the money: a step of the way there.
-            ideal = jnp.exp(richest(slope, money, purse))
+            ideal = jnp.exp(rich[1])
             safe = jnp.maximum(ideal, x * 0.5)
             return (offset, slope, x**0.9 * safe**0.1, best), None
 

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,12 +14,12 @@ from fabric.network import Network, Placement
 from fabric.optimize._capacities import TOLERANCE, UNLIMITED, Limits, checked, gap_of
 from fabric.optimize._capacity_control import climbed
 from fabric.optimize._capacity_search import GRADIENT_COST
-from fabric.optimize._design_case import EXACT, prepared
+from fabric.optimize._design_case import EXACT, Case, prepared
 from fabric.optimize._design_descent import descended
 from fabric.optimize._layout_choice import Choice
 from fabric.optimize._money import logits, trimmed
-from fabric.optimize._tier_prices import Price
-from fabric.runs import History
+from fabric.optimize._tier_prices import Groups, Price
+from fabric.runs import History, finite
 from fabric.training import Model
 from fabric.training._phases import Router
 
@@ -39,7 +39,9 @@ class DesignReport:
         rows: Layouts that fit, and `kept`: that no bound ruled out before the descent.
         steps: Of the descent of all kept layouts at once. `evaluations`: layouts scored, once per
             capacities. `solves`: sets of degrees that were solved exactly. `seconds`: wall time,
-            compilation included; `descent_seconds`: of the compiled descent. `seed`: of the start.
+            compilation included; `descent_seconds`: of the compiled descent. All of them without
+            the control.
+        seed: Of the start.
         history: Objective, before exact solves, and bound, by step: until the end that of all of
             the money in every group.
         control: The objective that random divisions of the money and moves between groups reach,
@@ -74,9 +76,8 @@ class DesignReport:
             "steps", "evaluations", "solves", "seconds", "descent_seconds", "seed", "control",
         )  # fmt: skip
         found = {name: getattr(self, name) for name in names}
-        best = self.best.as_dict()
-        return {"schema": "fabric.codesign/1", **found, "best": best,
-                "history": self.history.as_dict()}  # fmt: skip
+        found |= {"gap": finite(self.gap), "best": self.best.as_dict()}
+        return {"schema": "fabric.codesign/1", **found, "history": self.history.as_dict()}
 
     def __str__(self) -> str:
         told = ", ".join(f"{name} x{factor:.4g}" for name, factor in self.factors.items())
@@ -100,7 +101,7 @@ def codesign(
     recompute: str = "modes",
     rank_orders: str | Sequence[str | Sequence[str]] = "tp-cp-dp-pp",
     limits: Mapping[str, int] | None = None,
-    groups: Mapping[str, Sequence[int]] | None = None,
+    groups: Groups | None = None,
     least: Limits = 0.0,
     most: Limits = UNLIMITED,
     placement: Placement | str | None = None,
@@ -144,7 +145,7 @@ def codesign(
         control: Whether random moves are tried beside the descent.
         seed: 0 begins with the money divided as built; others begin at random.
         checkpoint: A file that keeps routed exchanges and finished layouts; the same call goes on
-            from there.
+            from there, with or without the control.
 
     Returns:
         A `DesignReport`. What it spends is within the budget.
@@ -176,8 +177,10 @@ def codesign(
         schedule=schedule, recompute=recompute, rank_orders=rank_orders, limits=limits,
         groups=groups, least=least, most=most, placement=placement, routing=routing,
         profile=profile, gpu=gpu, seed=seed, faults=faults, checkpoint=checkpoint,
-        options=(steps, tolerance, control),
+        options=(steps,),
     )  # fmt: skip
+    steps, tolerance, seed = int(steps), float(tolerance), int(seed)
+    budget = float(budget)
     design, purse, keep, space = case.design, case.purse, case.keep, case.space
     z = np.broadcast_to(np.asarray(logits(jnp.ones_like(purse.cost), purse)), case.shape)
     if seed:
@@ -189,28 +192,32 @@ def codesign(
     bound = float(min(proved.min(), case.ruled_out)) * slack
     order = np.argsort(found.value, kind="stable")[:EXACT]
     tried = [(int(keep[i]), trimmed(found.x[i], budget, purse)) for i in order.tolist()]
-    value, row, x = case.first(tried)
+    value, row, x = case.scorer.first(tried)
     if case.before < value:
         value, row, x = case.before, case.usual, case.alike
-    beside, solves = None, len(tried) + case.solves
-    if control:
-        count = (1 + GRADIENT_COST) * steps
-        drawn = trimmed(climbed(design.fastest(), purse, budget, seed, count), budget, purse)
-        rows = keep[np.argsort(design.seconds(drawn), kind="stable")[:EXACT]].tolist()
-        beside = case.first([(row, drawn) for row in rows])[0]
-        solves += len(rows)
     degrees = space.degrees[space.degrees_of[row]]
     gap = gap_of(value, bound)
     by = lambda values: dict(zip(case.priced.names, (float(v) for v in values), strict=True))
     points = [(i, v, known) for i, v in enumerate(found.trace.tolist())]
-    return DesignReport(
+    report = DesignReport(
         objective=value, bound=bound, gap=gap, certified=gap <= tolerance, before=case.before,
         best=Choice(
             space.layout(row), "-".join(degrees.order), space.recomputed_layers(row),
             Placement(degrees.ranks(case.slots)), value, float(space.margin[space.shape_of[row]]),
         ),
-        factors=by(x), spent=by(x * case.priced.cost), network=case.faster(x), rows=space.n_rows,
-        kept=len(keep), steps=steps, evaluations=steps * len(keep), solves=solves,
+        factors=by(x), spent=by(x * case.priced.cost), network=case.priced.faster(network, x),
+        rows=space.n_rows, kept=len(keep), steps=steps, evaluations=steps * len(keep),
+        solves=len(tried) + case.solves,
         seconds=time.perf_counter() - begun, descent_seconds=found.seconds, seed=seed,
-        history=History.of([*points, (steps, value, bound)]), control=beside,
+        history=History.of([*points, (steps, value, bound)]), control=None,
     )  # fmt: skip
+    return replace(report, control=_random(case, budget, seed, steps)) if control else report
+
+
+def _random(case: Case, budget: float, seed: int, steps: int) -> float:
+    """Return what random divisions and moves reach in as many evaluations as some steps."""
+    design, purse, count = case.design, case.purse, (1 + GRADIENT_COST) * steps
+    x = climbed(design.fastest, purse, budget, seed, count, design.tables())
+    drawn = trimmed(x, budget, purse)
+    rows = case.keep[np.argsort(design.seconds(drawn), kind="stable")[:EXACT]].tolist()
+    return case.scorer.first([(row, drawn) for row in rows])[0]

@@ -41,16 +41,9 @@ def hop_tables(
     key, place = np.unique(goal.astype(np.int64) * n_trunks + trunk, return_inverse=True)
     flow = np.bincount(place, sent, len(key))
 
-    live = np.flatnonzero(paths.trunks.of_link >= 0)
-    links = live[np.argsort(paths.trunks.of_link[live], kind="stable")]
-    count = np.bincount(paths.trunks.of_link[live], minlength=n_trunks)
-    first = np.cumsum(count) - count
-    each = count[key % n_trunks]
-    at = np.arange(int(each.sum())) - np.repeat(np.cumsum(each) - each, each)
-    link = links[np.repeat(first[key % n_trunks], each) + at]
-    use = np.repeat(flow, each) * paths.trunks.share[link]
-    target = np.repeat(key // n_trunks, each)
-    switch = labels.src[np.repeat(key % n_trunks, each)]
+    link, of_key = paths.trunks.links(key % n_trunks)
+    use = flow[of_key] * paths.trunks.share[link]
+    target, switch = key[of_key] // n_trunks, labels.src[key[of_key] % n_trunks]
 
     group_key = target * n_nodes + switch
     # A switch that no traffic to a destination reaches needs no group for it.

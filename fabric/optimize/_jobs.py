@@ -37,6 +37,9 @@ class Job:
         share: Its weight among several jobs: how often it runs.
         name: For people. Default: the name of the model.
 
+    Raises:
+        ModelError: If the model, the layout or the share is none.
+
     Examples:
         >>> job = Job(model=Model.listed("llama-3.1-8b"), layout=Layout(gbs=8, seq=8192, dp=8))
         >>> job.called
@@ -52,6 +55,19 @@ class Job:
     seed: int = 0
     share: float = 1.0
     name: str = ""
+
+    def __post_init__(self):
+        raise_faults([
+            f"`Job({name}=...)` needs a `{kind.__name__}`, but got {type(value).__name__}."
+            for name, value, kind in (("model", self.model, Model), ("layout", self.layout, Layout))
+            if not isinstance(value, kind)
+        ])  # fmt: skip
+        share = self.share
+        if isinstance(share, bool) or not (
+            isinstance(share, Real) and np.isfinite(share) and share > 0
+        ):
+            message = f"`Job(share={share!r})` of '{self.called}' needs a number above 0."
+            raise ModelError(message)
 
     @property
     def called(self) -> str:
@@ -134,7 +150,8 @@ class JobStep:
         self.total = StepTime(work, layout, profile, self.phases, model.layers, heaviest, nodes)
         waits = [(phase.traffic.name, phase.latency) for phase in self.phases]
         self.asked = (
-            model, layout, gpu, profile, ranks, rule, nodes, waits, job.share, job.called,
+            model, layout, gpu, profile, ranks, rule, nodes, waits, float(job.share),
+            job.called,
         )  # fmt: skip
         self.gather = None
         if layout.zero == 2 and profile.stack.dp_overlap and (layout.dp * layout.cp > 1):
@@ -176,9 +193,10 @@ def loads_of(
     size: Float[np.ndarray, " flows"],
     group_of: Int[np.ndarray, " links"],
     n_groups: int,
-) -> Float[np.ndarray, " groups+1"]:
+) -> Float[np.ndarray, " columns"]:
     """Return the seconds that the busiest link of each group takes to carry everything.
 
+    The last column is of links in no group, so that there are `n_groups` + 1.
     No sharing of the links is faster, and fair sharing is as fast where all flows are of one size.
 
     Raises:
@@ -203,7 +221,7 @@ def listed(jobs: Job | Sequence[Job]) -> tuple[Job, ...]:
     """Return the jobs, checked.
 
     Raises:
-        ModelError: If there is none, or a share is not positive.
+        ModelError: If there is none, or something else.
     """
     found = tuple(jobs) if isinstance(jobs, Sequence) else (jobs,)
     wrong = [type(job).__name__ for job in found if not isinstance(job, Job)]
@@ -211,15 +229,4 @@ def listed(jobs: Job | Sequence[Job]) -> tuple[Job, ...]:
         got = wrong[0] if wrong else "none"
         message = f"`jobs` needs one `Job(model=..., layout=...)` or several, but got {got}."
         raise ModelError(message)
-    raise_faults([
-        f"`Job({name}=...)` of job {i} needs a `{kind.__name__}`, but got {type(value).__name__}."
-        for i, job in enumerate(found)
-        for name, value, kind in (("model", job.model, Model), ("layout", job.layout, Layout))
-        if not isinstance(value, kind)
-    ])  # fmt: skip
-    raise_faults([
-        f"`Job(share={job.share!r})` of '{job.called}' needs a number above 0."
-        for job in found
-        if not (isinstance(job.share, Real) and np.isfinite(job.share) and job.share > 0)
-    ])  # fmt: skip
     return found

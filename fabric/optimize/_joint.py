@@ -11,21 +11,23 @@ from jaxtyping import Float
 
 from fabric._errors import InfeasibleError, some
 from fabric._typing import AnyArray
-from fabric.hardware import Gpu, Profile
-from fabric.network import Flows, Network, Placement, Routes, whole
-from fabric.optimize._group_tables import PathTables, rounded
+from fabric.hardware import Gpu, Profile, Stack
+from fabric.network import Flows, Network, Placement, Routes
+from fabric.optimize._group_tables import PathTables, limits as limits_of, rounded
 from fabric.optimize._joint_descent import Form
 from fabric.optimize._joint_input import check, count_of, servers_of
 from fabric.optimize._joint_rounds import Run
 from fabric.optimize._joint_search import Cases, Plan, Search
 from fabric.optimize._joint_site import Docks, Site
+from fabric.optimize._kept import checkpoint_of
 from fabric.optimize._layout import _refusal as refusal
 from fabric.optimize._layout_choice import Choice
-from fabric.optimize._layout_space import Space, orders_of
+from fabric.optimize._layout_space import Space
 from fabric.optimize._layout_wires import Fabric
 from fabric.optimize._placement_input import server_and_gpu
+from fabric.optimize._rank_file import rank_file
 from fabric.routing import ecmp
-from fabric.runs import Checkpoint, History, Progress, fingerprint
+from fabric.runs import History, Progress
 from fabric.training import Layout, Model
 from fabric.training._step import gpu_of, profile_of
 
@@ -54,6 +56,7 @@ class JointReport:
         history: Best value and bound, by evaluation.
         layouts: Sets of degrees that were looked at. `lost`: those of them left out, since they
             send between adapters that have no path.
+        layers: Of the model. `stack`: of the profile.
     """
 
     objective: float
@@ -73,6 +76,8 @@ class JointReport:
     history: History = field(repr=False)
     layouts: int
     lost: int
+    layers: int
+    stack: Stack = field(repr=False)
     network: Network = field(repr=False)
     site: Site = field(repr=False)
     _score: Callable[[Splits], float] = field(repr=False)
@@ -104,8 +109,12 @@ class JointReport:
 
         Args:
             entries: Most entries of a group; the weights of a group add up to at most this.
+
+        Raises:
+            ModelError: If `entries` is out of range.
         """
-        room = np.full(self.site.n_pairs, whole("entries", entries))
+        entries, _ = limits_of(entries, None)
+        room = np.full(self.site.n_pairs, entries)
         weights = rounded(self.splits, room)
         total = weights.sum(axis=1, keepdims=True)
         seconds = self._score(weights / total) if len(weights) else self.objective
@@ -114,14 +123,19 @@ class JointReport:
             weights, self.site.paths, entries, None, seconds, self.objective, loss, loss, 0
         )
 
-    def rank_file(self) -> str:
-        """Return a rank file of Open MPI: a line per rank, the slot being the GPU of the server.
+    @property
+    def megatron(self) -> str:
+        """The options of Megatron-LM for the layout."""
+        return self.best.megatron(self.layers, self.stack)
 
-        References:
-            Open MPI, mpirun(1), section Rankfiles.
+    def rank_file(self, cores: int = 1) -> str:
+        """Return a rank file of Open MPI, as that of `PlacementReport`.
+
+        Args:
+            cores: Of a server for each of its GPUs.
         """
-        pairs = zip(*server_and_gpu(self.network, self.placement.endpoint_of), strict=True)
-        return "".join(f"rank {i}={name} slot={gpu}\n" for i, (name, gpu) in enumerate(pairs))
+        servers, gpus = server_and_gpu(self.network, self.placement.endpoint_of)
+        return rank_file(servers, gpus, cores)
 
     def as_dict(self) -> dict[str, Any]:
         """Return all but the splits for JSON."""
@@ -135,6 +149,7 @@ class JointReport:
             "apart": None if np.isnan(self.apart) else self.apart,
             "control": None if np.isnan(self.control) else self.control,
             "best": self.best.as_dict(),
+            "megatron": self.megatron,
             "endpoints": [name(int(node)) for node in self.placement.endpoint_of],
             "history": self.history.as_dict(),
         }
@@ -215,13 +230,14 @@ def joint(
         A `JointReport`, never worse than `before`.
 
     Raises:
-        ModelError: If the network has no servers, an option is out of range, or servers differ in
-            how many GPUs they give or how these share adapters.
+        ModelError: If the network has no servers, an argument is out of range, the sequence is too
+            long for the model, or servers differ in how many GPUs they give or how these share
+            adapters; of arguments, all faults at once.
         InfeasibleError: If no layout suits and fits, there are too few GPUs, an adapter cannot be
             reached, or memory does not suffice for the paths.
 
     Precision: The descent in the default float type of JAX, and it only steers; scores in float64,
-        exact ones as of `step`.
+        exact ones as of `step`. The bound is lowered by their rounding, 4e-5 with float32.
     Cost: A score is some tenths of a millisecond for 128 servers on 20 leaves. Adapters with
         several ports make a pair of every two docks, which serves some dozens of docks.
 
@@ -247,30 +263,28 @@ def joint(
         True
     """
     begun_at = time.perf_counter()
-    gbs, seq, swaps, steps, seed = check(
-        network, model, gbs, seq, recompute, least_margin, paths, swaps, steps, tolerance, seed
-    )
+    asked = check(
+        network, model, gbs, seq, dtype, schedule, recompute, rank_orders, limits, least_margin,
+        gpus, paths, swaps, steps, tolerance, seed,
+    )  # fmt: skip
+    gbs, seq, swaps, steps, seed, sizes, orders = asked
+    tolerance, least_margin = float(tolerance), float(least_margin)
     servers = servers_of(network, allocation)
     count = count_of(servers, gpus)
     gpu = gpu_of(network, gpu)
     profile = profile_of(gpu, profile)
-    orders = orders_of(rank_orders)
     space = Space.of(
         model, profile, capacity=gpu.memory.value, gpus=[count], gbs=gbs, seq=seq, dtype=dtype,
-        schedule=schedule, recompute=recompute, rank_orders=orders, limits=limits,
+        schedule=schedule, recompute=recompute, rank_orders=orders, limits=sizes,
         least_margin=least_margin,
     )  # fmt: skip
     if not space.n_rows:
         raise InfeasibleError(refusal(space, [count], gpu))
-    kept, state = None, {}
-    if checkpoint is not None:
-        asked = (
-            network, model, profile, gpu, servers, count, gbs, seq, dtype, schedule, recompute,
-            orders, dict(limits or {}), least_margin, paths, swaps, steps, tolerance,
-            seed, control,
-        )  # fmt: skip
-        kept = Checkpoint(checkpoint, fingerprint("joint", *asked))
-        state = kept.load() or {}
+    kept = checkpoint_of(
+        checkpoint, "joint", network, model, profile, gpu, servers, count, gbs, seq, dtype,
+        schedule, recompute, orders, sizes, least_margin, paths, swaps, steps, tolerance, seed,
+    )  # fmt: skip
+    state = (kept.load() if kept else None) or {}
     fabric = Fabric(network, model, profile, seq, dtype, ecmp, named=True)
     docks = Docks(fabric.network, servers)
     cases = Cases(space, Form(model, gpu, profile, gbs, seq, dtype), fabric, docks)
@@ -306,11 +320,11 @@ def joint(
     bound = min(bound, value)
     gap = value / bound - 1
     return JointReport(
-        objective=value, bound=bound, gap=gap, certified=gap <= tolerance + 1e-12,
+        objective=value, bound=bound, gap=gap, certified=bool(gap <= tolerance + 1e-12),
         before=first[0].step_time, apart=apart, control=other, best=best, splits=plan.splits,
         evaluations=spent[0], steps=spent[1], solves=spent[2], seconds=seconds, seed=seed,
         history=History.of([(n, v, bound) for n, v in history]), layouts=layouts, lost=lost,
-        network=network, site=site,
+        layers=model.layers, stack=profile.stack, network=network, site=site,
         _score=lambda splits: search.exact(case, Plan(plan.at, splits)).step_time,
     )  # fmt: skip
 

@@ -1,28 +1,39 @@
 """What `joint` is asked: options in range, and the servers of an allocation."""
 
-from collections.abc import Iterable, Sequence
-from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from fabric._errors import InfeasibleError, ModelError, nearest, raise_faults, some
-from fabric._typing import AnyArray
-from fabric.network import Network, index_array, is_whole, whole_or_fault
-from fabric.optimize._layout import RECOMPUTE
+from fabric.network import Network, is_whole, whole_or_fault
+from fabric.optimize._layout import RECOMPUTE, is_share
+from fabric.optimize._layout_space import asked_of
 from fabric.optimize._layout_wires import inside_servers
 from fabric.optimize._path_sets import PATHS
-from fabric.optimize._placement_input import working
+from fabric.optimize._placement_input import nodes_of, working
 from fabric.routing._servers import has_servers
 from fabric.training import Model
 
 
+class Asked(NamedTuple):
+    """What was asked, in plain types."""
+
+    gbs: int
+    seq: int
+    swaps: int
+    steps: int
+    seed: int
+    sizes: dict[str, int]
+    orders: tuple[tuple[str, ...], ...]
+
+
 def check(
-    network: Network, model: object, gbs: int, seq: int, recompute: str, least_margin: float,
-    paths: str | int, swaps: int, steps: int, tolerance: float, seed: int,
-) -> list[int]:  # fmt: skip
-    """Return `gbs`, `seq`, `swaps`, `steps` and `seed`, or raise one error with all faults."""
+    network: object, model: object, gbs: Any, seq: Any, dtype: Any, schedule: Any,
+    recompute: object, rank_orders: object, limits: object, least_margin: Any, gpus: object,
+    paths: Any, swaps: object, steps: object, tolerance: Any, seed: object,
+) -> Asked:  # fmt: skip
+    """Return what is in range, or raise one error with all faults."""
     faults: list[str] = []
     if not isinstance(network, Network) or not has_servers(network):
         faults.append(
@@ -36,23 +47,23 @@ def check(
         )
     if recompute not in RECOMPUTE:
         faults.append(f"`joint(recompute={recompute!r})`: {nearest(str(recompute), RECOMPUTE)}")
-    counts = {"gbs": gbs, "seq": seq, "swaps": swaps, "steps": steps}
-    wholes = [whole_or_fault(name, value, faults) for name, value in counts.items()]
-    wholes.append(whole_or_fault("seed", seed, faults, 0, 2**63 - 1))
+    sizes, orders = asked_of(model, gbs, seq, dtype, schedule, limits, rank_orders, faults)
+    swaps, steps = whole_or_fault("swaps", swaps, faults), whole_or_fault("steps", steps, faults)
+    seed = whole_or_fault("seed", seed, faults, 0, 2**63 - 1)
+    if gpus is not None:
+        whole_or_fault("gpus", gpus, faults)
     for name, share in (("tolerance", tolerance), ("least_margin", least_margin)):
-        if not (isinstance(share, Real) and 0 <= share < 1):
+        if not is_share(share):
             faults.append(f"`{name}` needs a share from 0 to below 1, but got {share!r}.")
     if not (is_whole(paths) and paths >= 1) and paths not in PATHS:
         faults.append(
             f"`paths` needs 'shortest', 'transit' or a number of paths from 1, but got {paths!r}."
         )
     raise_faults(faults)
-    return wholes
+    return Asked(int(gbs), int(seq), swaps, steps, seed, sizes, orders)
 
 
-def servers_of(
-    network: Network, allocation: AnyArray | Sequence[int | str] | None
-) -> Int[np.ndarray, "servers gpus"]:
+def servers_of(network: Network, allocation: object) -> Int[np.ndarray, "servers gpus"]:
     """Return the GPUs of the allocation by server, servers in the order of their first GPU."""
     labels, up = network.labels, _wired(network)
     server_of = labels.tags["server"]
@@ -62,7 +73,7 @@ def servers_of(
         whole = (live == size) & (size == size.max())
         nodes = network.hosts[whole[server_of[network.hosts]]]
     else:
-        nodes = _nodes(network, allocation)
+        nodes = nodes_of(network, allocation, "joint")
     if len(down := nodes[~up[nodes]]):
         message = (
             f"`joint(allocation)` has GPUs that no live link joins to a switch each way: "
@@ -97,37 +108,14 @@ def _wired(network: Network) -> Bool[np.ndarray, " nodes"]:
     return working(network) & (out & into)[labels.tags["nic"]]
 
 
-def _nodes(
-    network: Network, allocation: AnyArray | Sequence[int | str]
-) -> Int[np.ndarray, " gpus"]:
-    """Return the endpoints that a list names."""
-    given: Iterable[Any] = allocation
-    if not hasattr(allocation, "dtype"):
-        given = [network.labels.node(n) if isinstance(n, str) else n for n in allocation]
-    nodes = index_array("joint(allocation)", given).astype(np.int64)
-    values, counts = np.unique(nodes, return_counts=True)
-    strange = values[~np.isin(values, network.hosts)]
-    faults = []
-    if (counts > 1).any():
-        faults.append(f"`joint(allocation)` names GPUs twice: {some(values[counts > 1])}.")
-    if len(strange):
-        faults.append(
-            f"`joint(allocation)` needs GPUs, but not so are nodes {some(strange)}. Take them from "
-            f"`network.hosts`."
-        )
-    raise_faults(faults)
-    return nodes
-
-
 def count_of(servers: Int[np.ndarray, "servers gpus"], gpus: int | None) -> int:
     """Return how many GPUs are used."""
     if gpus is None:
         return servers.size
-    faults: list[str] = []
-    count, each = whole_or_fault("gpus", gpus, faults), servers.shape[1]
-    if not faults and count % each:
-        faults.append(f"`gpus={count:,}` fills no whole servers of {each} GPUs.")
-    raise_faults(faults)
+    count, each = int(gpus), servers.shape[1]
+    if count % each:
+        message = f"`gpus={count:,}` fills no whole servers of {each} GPUs."
+        raise ModelError(message)
     if count > servers.size:
         message = f"`gpus={count:,}`, but the allocation has {servers.size:,}. Use at most these."
         raise InfeasibleError(message)

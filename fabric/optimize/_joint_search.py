@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fabric.collectives import path_latency
-from fabric.network import Flows, Placement
+from fabric.network import Flows
 from fabric.optimize._design_loads import KINDS, Loads
 from fabric.optimize._jobs import loads_of
 from fabric.optimize._joint_descent import Form, Pace, Tables, descend, widened
 from fabric.optimize._joint_site import Docks, Mix, Sent, Site
 from fabric.optimize._layout_choice import Choice
-from fabric.optimize._layout_score import Rows
+from fabric.optimize._layout_score import Rows, rounding
 from fabric.optimize._layout_space import Space
 from fabric.optimize._layout_wires import Degrees, Fabric, inside_servers
 from fabric.training._phases import Traffic, solved
@@ -98,7 +98,7 @@ class Cases:
         wire, wait = self._least(across, inside), np.zeros(_K)
         for one in traffic:
             wait[KINDS.index(one.name)] = one.latency
-        slack = 4e-6 if jnp.zeros(()).dtype == np.float32 else 1e-11
+        slack = self.fabric.slack + rounding(np.float64)
         seconds = self.form.seconds(self._rows(key), self.wires(wire, wait), lower=True)
         self.ideal[key] = float(seconds.min()) * (1 - slack)
 
@@ -375,9 +375,4 @@ class Search:
         seconds = cases.form.seconds(case.rows, cases.wires(wire, wait))
         row = int(case.number[int(seconds.argmin())])
         slots = cases.docks.gpus[plan.at].ravel()[: cases.n_gpus]
-        return Choice(
-            layout=space.layout(row), rank_order="-".join(case.degrees.order),
-            recompute_layers=space.recomputed_layers(row),
-            placement=Placement(case.degrees.ranks(slots)), step_time=float(seconds.min()),
-            margin=float(space.margin[space.shape_of[row]]),
-        )  # fmt: skip
+        return space.choice(row, slots, float(seconds.min()))

@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fabric._errors import InfeasibleError, ModelError, nearest, raise_faults
+from fabric._errors import InfeasibleError, nearest, raise_faults
 from fabric.hardware import Gpu, Profile
-from fabric.network import Network, Placement
-from fabric.network._checks import whole_or_fault
+from fabric.network import Network, Placement, whole_or_fault
 from fabric.optimize._best_first import Best
 from fabric.optimize._kept import checkpoint_of
 from fabric.optimize._layout_choice import Choice
 from fabric.optimize._layout_score import ClosedForm
 from fabric.optimize._layout_search import Search
-from fabric.optimize._layout_space import Space, largest_sizes, orders_of
+from fabric.optimize._layout_space import Space, asked_of
 from fabric.optimize._layout_wires import Fabric
 from fabric.runs import History
 from fabric.training import Layout, Model
@@ -28,7 +27,7 @@ OBJECTIVES = ("time", "cost")
 RECOMPUTE = ("modes", "counts")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LayoutReport:
     """The best layouts, and the proof that there is no better one.
 
@@ -71,7 +70,7 @@ class LayoutReport:
     unreachable: int
     candidates: int
     pruned: Mapping[str, int]
-    space: Space = field(repr=False, compare=False)
+    space: Space = field(repr=False)
 
     @property
     def best(self) -> Choice:
@@ -81,7 +80,7 @@ class LayoutReport:
     @property
     def megatron(self) -> str:
         """The options of Megatron-LM for the best layout."""
-        return self.best.megatron(self.space.model.layers)
+        return self.best.megatron(self.space.model.layers, self.space.stack)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer for JSON, schema `fabric.search/1`."""
@@ -200,9 +199,11 @@ def layout(
     """
     begun = time.perf_counter()
     counts, limits, orders = _checked(
-        network, model, gpus, objective, recompute, top, tolerance, least_margin, seed, limits,
-        rank_orders, placement, routing, profile, gpu,
+        network, model, gbs, seq, dtype, schedule, gpus, objective, recompute, top, tolerance,
+        least_margin, seed, limits, rank_orders, placement, routing, profile, gpu,
     )  # fmt: skip
+    gbs, seq, seed, top = int(gbs), int(seq), int(seed), int(top)
+    tolerance, least_margin, front = float(tolerance), float(least_margin), bool(front)
     gpu = gpu_of(network, gpu)
     profile = profile_of(gpu, profile)
     router, rule = router_of(network, routing, seed)
@@ -211,7 +212,6 @@ def layout(
         schedule=schedule, recompute=recompute, rank_orders=orders, limits=limits,
         least_margin=least_margin,
     )  # fmt: skip
-    gbs, seq, top = space.gbs, space.seq, int(top)
     if not space.n_rows:
         raise InfeasibleError(_refusal(space, counts, gpu))
     slots = {n: placed_on(network, Layout(dp=n, gbs=n, seq=1), placement)[0] for n in counts}
@@ -236,19 +236,21 @@ def layout(
     value = float(best.values[0])
     gap = value / searched.bound - 1
     return LayoutReport(
-        objective=value, bound=searched.bound, gap=gap, certified=gap <= tolerance + 1e-12,
+        objective=value, bound=searched.bound, gap=gap, certified=bool(gap <= tolerance + 1e-12),
         evaluations=search.evaluations, solves=search.solves, steps=search.evaluations,
-        seconds=time.perf_counter() - begun, seed=seed, history=History.of(list(searched.history)),
-        top=tuple(choices), front=tuple(search.choice(row) for row in fronts.tolist()),
+        seconds=time.perf_counter() - begun, seed=seed,
+        history=History.of(list(searched.history)), top=tuple(choices),
+        front=tuple(search.choice(row) for row in fronts.tolist()),
         ideal=search.choice(search.first), legal=space.n_rows, unreachable=search.unreachable,
         candidates=space.candidates, pruned=space.pruned, space=space,
     )  # fmt: skip
 
 
 def _checked(
-    network: object, model: object, gpus: object, objective: object, recompute: object,
-    top: object, tolerance: object, least_margin: object, seed: object, limits: object,
-    rank_orders: object, placement: object, routing: object, profile: object, gpu: object,
+    network: object, model: object, gbs: Any, seq: Any, dtype: Any, schedule: Any, gpus: object,
+    objective: object, recompute: object, top: object, tolerance: object, least_margin: object,
+    seed: object, limits: object, rank_orders: object, placement: object, routing: object,
+    profile: object, gpu: object,
 ) -> tuple[list[int], dict[str, int], tuple[tuple[str, ...], ...]]:  # fmt: skip
     """Return numbers of GPUs, largest sizes and orders of ranks, or raise with all faults."""
     faults = [
@@ -271,14 +273,9 @@ def _checked(
     whole_or_fault("top", top, faults)
     whole_or_fault("seed", seed, faults, least=0)
     for name, share in (("tolerance", tolerance), ("least_margin", least_margin)):
-        if isinstance(share, bool | str) or not _within(share):
+        if not is_share(share):
             faults.append(f"`{name}` needs a share from 0 to below 1, but got {share!r}.")
-    sizes = largest_sizes(limits, faults)
-    try:
-        orders = orders_of(rank_orders)
-    except ModelError as error:
-        orders = ()
-        faults.append(str(error))
+    sizes, orders = asked_of(model, gbs, seq, dtype, schedule, limits, rank_orders, faults)
     present = len(network.hosts) if isinstance(network, Network) else 1
     listed = [present] if gpus is None else [gpus]
     if isinstance(gpus, Iterable) and not isinstance(gpus, str) and getattr(gpus, "ndim", 1):
@@ -300,9 +297,10 @@ def _checked(
     return list(dict.fromkeys(counts)), sizes, orders
 
 
-def _within(share: Any) -> bool:
+def is_share(value: Any) -> bool:
+    """Return whether something is a number from 0 to below 1."""
     try:
-        return bool(0 <= share < 1)
+        return not isinstance(value, bool | str) and bool(0 <= value < 1)
     except (TypeError, ValueError):
         return False
 

@@ -1,9 +1,10 @@
 """`Choice`: one layout of a search with its score, ready to use."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fabric.hardware import Stack
 from fabric.network import Placement
 from fabric.optimize._layout_wires import DIMENSIONS
 from fabric.training import Layout
@@ -23,7 +24,7 @@ _MAPPED = ("tp", "cp", "pp", "dp")
 _HOUR, _BILLION = 3600.0, 1e9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Choice:
     """A layout, the order of its ranks, and what it is worth on the contended fabric.
 
@@ -58,11 +59,12 @@ class Choice:
         """The cost: GPU hours of a billion tokens."""
         return _BILLION / self.tokens_per_s * self.gpus / _HOUR
 
-    def megatron(self, layers: int) -> str:
+    def megatron(self, layers: int, stack: Stack) -> str:
         """Return the options of Megatron-LM for this layout.
 
         Args:
             layers: Of the model.
+            stack: Says what overlaps in the score, and has to be asked for.
 
         With `--use-tp-pp-dp-mapping` Megatron numbers its ranks in the order of the GPUs; without
         it, `placement` has the GPU of each of its ranks. There is no option for "gpipe".
@@ -79,6 +81,7 @@ class Choice:
             f"--num-layers-per-virtual-pipeline-stage {chunk}" if one.vpp > 1 else "",
             f"--context-parallel-size {one.cp}",
             _ZERO[one.zero],
+            *self._overlaps(stack),
             f"--micro-batch-size {one.mb}",
             f"--global-batch-size {one.gbs}",
             f"--seq-length {one.seq}",
@@ -93,6 +96,15 @@ class Choice:
         elif one.recompute == "selective":
             words.append("--recompute-granularity selective")
         return " ".join(word for word in words if word)
+
+    def _overlaps(self, stack: Stack) -> Iterator[str]:
+        """Yield what lets exchanges run beside the passes, as the score has it."""
+        if stack.dp_overlap and self.layout.dp * self.layout.cp > 1:
+            yield "--overlap-grad-reduce"
+            if self.layout.zero:
+                yield "--overlap-param-gather"
+        if stack.tp_overlap and self.layout.tp > 1 and self.layout.sp:
+            yield "--tp-comm-overlap"
 
     def _is(self, order: Sequence[str]) -> bool:
         """Return whether an order of ranks is this one; dimensions of size 1 stand anywhere."""

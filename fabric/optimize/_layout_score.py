@@ -27,6 +27,10 @@ from fabric.training._numbers import GRADIENT, WEIGHT
 Column = Any
 """(rows,), NumPy or JAX; numbers of one floating type."""
 
+# Twice what experiments/optimizers/layout.py allows between the two types of numbers, and ten times
+# what it allows between the closed form and layouts taken one at a time.
+_FLOAT32_ROUNDING, _FLOAT64_ROUNDING = 4e-6, 1e-11
+
 
 class Rows(NamedTuple):
     """Layouts, a column per size; (rows,) each.
@@ -78,6 +82,31 @@ class Wires(NamedTuple):
     doublings: Column
 
 
+class _Work(NamedTuple):
+    """Seconds of computing on a GPU; (rows,) each.
+
+    Attributes:
+        products, attention, attention_back: Of a layer and a microbatch.
+        forward, backward: The same, all counted.
+        head: Both passes of the output head, of a microbatch.
+        optimizer: Once a step. `accumulate`: of gradients, once a microbatch.
+    """
+
+    products: Column
+    attention: Column
+    attention_back: Column
+    forward: Column
+    backward: Column
+    head: Column
+    optimizer: Column
+    accumulate: Column
+
+
+def rounding(kind: Any) -> float:
+    """Return the share by which a type of numbers may round a step in closed form up."""
+    return _FLOAT32_ROUNDING if np.dtype(kind) == np.float32 else _FLOAT64_ROUNDING
+
+
 class ClosedForm:
     """The time of a step of one model, batch and software stack, as a function of the layout.
 
@@ -120,15 +149,22 @@ class ClosedForm:
         References:
             `docs/step-model.md`.
         """
-        model, stack, latency = self._model, self._profile.stack, self._profile.latency
+        work = self._work(rows, xp)
+        ahead, behind, tp = self._stage(rows, wires, work, xp)
+        pipeline = self._pipeline(rows, wires, work, ahead + behind, tp, xp)
+        calm = self._shared(rows, wires, pipeline, ahead, behind, xp, lower=lower)
+        calm = calm + wires.embedding + work.optimizer
+        jitter = float(self._profile.jitter_per_doubling.value)
+        return calm * (1.0 + jitter * wires.doublings) / float(self._profile.stack.factor.value)
+
+    def _work(self, rows: Rows, xp: Any) -> "_Work":
+        """Return what a GPU computes."""
+        model, stack = self._model, self._profile.stack
         line, wide = self._line, self._wide
-        t, c, d, p, v, b = rows.tp, rows.cp, rows.dp, rows.pp, rows.vpp, rows.mb
+        t, c, b = rows.tp, rows.cp, rows.mb
         h, f, sp = float(model.hidden), float(model.ffn), rows.sp > 0
-        m, depth, shards = self._gbs / (b * d), model.layers / p, d * c
         tokens = b * self._seq / c
         vocab = xp.ceil(model.vocab / t)
-
-        # Computing
         stream = lambda size: size / line.memory
         gemm = lambda rows, columns, inner, speed=line.flops: (
             2.0 * rows * columns * inner / speed
@@ -145,49 +181,73 @@ class ClosedForm:
         whole = (22.0 if stack.dropout else 16.0) * tokens * h / xp.where(sp, t, 1.0)
         split = (8.0 * h + (6.0 if model.gated else 4.0) * f) * tokens / t
         elementwise = stream(whole + split)
-        forward = products + attention + elementwise
         backward = 2.0 * products + attention_back + 2.0 * elementwise
         if stack.attention == "unfused":
             backward = backward + rows.selective * attention
-        head = 3.0 * gemm(tokens, vocab, h, wide.flops) + stream(20.0 * tokens * vocab)
-        optimizer = stream(rows.parameters * xp.where(rows.zero < 1, 34.0, 4.0 + 30.0 / shards))
-        accumulate = 0.0 if stack.grad_accumulation == "fused" else stream(10.0 * rows.parameters)
+        shards = rows.dp * c
+        touched = xp.where(rows.zero < 1, 34.0, 4.0 + 30.0 / shards)
+        return _Work(
+            products=products, attention=attention, attention_back=attention_back,
+            forward=products + attention + elementwise, backward=backward,
+            head=3.0 * gemm(tokens, vocab, h, wide.flops) + stream(20.0 * tokens * vocab),
+            optimizer=stream(rows.parameters * touched),
+            accumulate=(
+                0.0 if stack.grad_accumulation == "fused" else stream(10.0 * rows.parameters)
+            ),
+        )  # fmt: skip
 
-        # Waiting inside a layer
+    def _stage(
+        self, rows: Rows, wires: Wires, work: "_Work", xp: Any
+    ) -> tuple[Column, Column, Column]:
+        """Return both passes of a microbatch through the layers of a stage, and a tp exchange."""
+        stack = self._profile.stack
+        b, c, depth = rows.mb, rows.cp, self._model.layers / rows.pp
         tp, cp = b * wires.tp + wires.tp_wait, b * wires.cp + wires.cp_wait
         share = xp.where(
-            sp, float(stack.sp_exposed_backward.value), float(stack.tp_exposed_backward.value)
-        )
+            rows.sp > 0,
+            float(stack.sp_exposed_backward.value), float(stack.tp_exposed_backward.value),
+        )  # fmt: skip
         if stack.tp_overlap:
-            tp_forward = 2.0 * xp.maximum(tp - products / 2.0, 0.0)
-            tp_back = 2.0 * xp.maximum(tp - products, 0.0)
+            tp_forward = 2.0 * xp.maximum(tp - work.products / 2.0, 0.0)
+            tp_back = 2.0 * xp.maximum(tp - work.products, 0.0)
         else:
             tp_forward, tp_back = 2.0 * tp, 2.0 * share * tp
         around = (c - 1.0) / c
-        cp_forward = xp.maximum(cp - attention * around, 0.0)
-        cp_back = xp.maximum(2.0 * cp - attention_back * around, 0.0)
-        host = float(latency.host_per_layer.value)
+        cp_forward = xp.maximum(cp - work.attention * around, 0.0)
+        cp_back = xp.maximum(2.0 * cp - work.attention_back * around, 0.0)
+        host = float(self._profile.latency.host_per_layer.value)
         smooth = lambda busy, floor: xp.sqrt(xp.sqrt(busy**4 + floor**4))
-        ahead = depth * smooth(forward + tp_forward + cp_forward, host)
-        plain = smooth(backward + tp_back + cp_back, HOST_BACKWARD * host)
+        ahead = depth * smooth(work.forward + tp_forward + cp_forward, host)
+        plain = smooth(work.backward + tp_back + cp_back, HOST_BACKWARD * host)
         again = smooth(
-            backward + forward + tp_back + tp_forward + cp_back + cp_forward,
+            work.backward + work.forward + tp_back + tp_forward + cp_back + cp_forward,
             HOST_BACKWARD_RECOMPUTED * host,
         )
-        behind = (depth - rows.recomputed) * plain + rows.recomputed * again
+        return ahead, (depth - rows.recomputed) * plain + rows.recomputed * again, tp
 
-        # The pipeline
-        gathered = xp.where((t > 1) & (p > 1) & ~sp, tp / 2.0, 0.0)
-        ahead_message = b * wires.pp_forward + wires.pp_forward_wait
-        back_message = b * wires.pp_backward + wires.pp_backward_wait
-        messages = v * (ahead_message + back_message + 2.0 * gathered)
+    def _pipeline(
+        self, rows: Rows, wires: Wires, work: "_Work", passes: Column, tp: Column, xp: Any
+    ) -> Column:
+        """Return the seconds of all microbatches on the stages, the bubble counted."""
+        b, p, v = rows.mb, rows.pp, rows.vpp
+        latency, m = self._profile.latency, self._gbs / (b * rows.dp)
+        gathered = xp.where((rows.tp > 1) & (p > 1) & ~(rows.sp > 0), tp / 2.0, 0.0)
+        ahead = b * wires.pp_forward + wires.pp_forward_wait
+        back = b * wires.pp_backward + wires.pp_backward_wait
+        messages = v * (ahead + back + 2.0 * gathered)
         chunk = float(latency.chunk.value)
         launch = float(latency.microbatch.value) + xp.where(v > 1, v * chunk, 0.0)
-        around_stage = ahead + behind + messages + launch
-        pipeline = m * (around_stage + head + 2.0 * tp + accumulate)
-        pipeline = pipeline + (p - 1.0) * around_stage / v
+        around_stage = passes + messages + launch
+        pipeline = m * (around_stage + work.head + 2.0 * tp + work.accumulate)
+        return pipeline + (p - 1.0) * around_stage / v
 
-        # Data parallel
+    def _shared(
+        self, rows: Rows, wires: Wires, pipeline: Column, ahead: Column, behind: Column, xp: Any,
+        *, lower: bool,
+    ) -> Column:  # fmt: skip
+        """Return the seconds of the pipeline with the exchanges of data parallelism."""
+        stack, shards = self._profile.stack, rows.dp * rows.cp
+        m = self._gbs / (rows.mb * rows.dp)
         reduced = self._gradient * wires.dp + wires.dp_wait
         gather = self._weight * wires.dp + wires.dp_wait
         many = m * (reduced + xp.where(rows.zero > 2, 2.0 * gather, 0.0))
@@ -208,9 +268,7 @@ class ClosedForm:
         once = pipeline + xp.where(
             rows.zero < 1, exposed(2.0 * reduced, behind), exposed(reduced, behind) + gathers
         )
-        calm = xp.where(rows.zero < 2, once, every_batch) + wires.embedding + optimizer
-        jitter = float(self._profile.jitter_per_doubling.value)
-        return calm * (1.0 + jitter * wires.doublings) / float(stack.factor.value)
+        return xp.where(rows.zero < 2, once, every_batch)
 
     def _attention(self, b: Column, shared: Column) -> tuple[Column, Column]:
         """Return seconds of the attention core of a layer, forward and backward."""

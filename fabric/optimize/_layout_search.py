@@ -8,17 +8,15 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fabric._errors import UnreachableError
-from fabric.network import Placement
 from fabric.optimize._best_first import Best, Front, Searched, best_first
 from fabric.optimize._layout_choice import Choice
-from fabric.optimize._layout_score import ClosedForm, Rows, Wires
+from fabric.optimize._layout_score import ClosedForm, Rows, Wires, rounding
 from fabric.optimize._layout_space import Space
 from fabric.optimize._layout_wires import Fabric
 from fabric.runs import Checkpoint, Progress
 
 _CHUNK = 131_072
 _COMPILES = 50_000  # rows from which compiling the closed form is worth its second
-_FLOAT32_SLACK, _FLOAT64_SLACK = 4e-6, 1e-11
 
 
 class Search:
@@ -101,11 +99,6 @@ class Search:
             return str(error)
         return ""
 
-    def least(self, degrees: int) -> Wires:
-        """Return what the exchanges of a set of degrees take at least."""
-        self.refine(np.array([degrees]))
-        return Wires(*self._least[degrees])
-
     def _save(self, due: bool = True) -> None:
         if self._kept is not None and (self._kept.due or not due):
             self._kept.save({"least": self._least, "exact": self._exact})
@@ -137,7 +130,7 @@ class Search:
         # By the whole table, so that a resumed search computes every bound as the first one did.
         space, compiled = self.space, self.space.n_rows >= _COMPILES
         kind = jnp.zeros(()).dtype if compiled else np.dtype(np.float64)
-        slack = self._fabric.slack + (_FLOAT32_SLACK if kind == np.float32 else _FLOAT64_SLACK)
+        slack = self._fabric.slack + rounding(kind)
         least = np.where(np.isnan(self._least), self._glance, self._least)
         none = np.isinf(least).any(axis=1)
         columns = [np.asarray(column, kind) for column in space.columns]
@@ -259,14 +252,6 @@ class Search:
 
     def choice(self, row: int) -> Choice:
         """Return a row that was scored, ready to use."""
-        space = self.space
-        degrees = space.degrees[space.degrees_of[row]]
         seconds = self.seconds(int(self.keys[row]), np.array([row]))[0]
-        return Choice(
-            layout=space.layout(row),
-            rank_order="-".join(degrees.order),
-            recompute_layers=space.recomputed_layers(row),
-            placement=Placement(degrees.ranks(self._slots[degrees.gpus])),
-            step_time=float(seconds),
-            margin=float(space.margin[space.shape_of[row]]),
-        )
+        slots = self._slots[self.space.degrees[self.space.degrees_of[row]].gpus]
+        return self.space.choice(row, slots, seconds)

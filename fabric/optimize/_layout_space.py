@@ -11,8 +11,9 @@ from jaxtyping import Float, Int
 
 from fabric._errors import ModelError, nearest, raise_faults
 from fabric._memory import UNASKED, afford
-from fabric.hardware import Profile
-from fabric.network._checks import whole_or_fault
+from fabric.hardware import Profile, Stack
+from fabric.network import Placement, is_whole, whole_or_fault
+from fabric.optimize._layout_choice import Choice
 from fabric.optimize._layout_memory import Held
 from fabric.optimize._layout_score import Rows
 from fabric.optimize._layout_wires import DIMENSIONS, Degrees
@@ -36,7 +37,9 @@ REASONS = (
 )
 """Why a layout is left out. One with several reasons counts under the first of them."""
 
-_MEMORY, _SELECTIVE, _ORDER = 12, 11, 13
+_MEMORY = REASONS.index("memory")
+_SELECTIVE = REASONS.index("selective recompute of fused attention is the same as none")
+_ORDER = REASONS.index("the same as another rank order")
 _SIZES = ("tp", "cp", "dp", "pp", "vpp", "mb", "zero", "sp")
 LIMITS = ("tp", "cp", "dp", "pp", "vpp", "mb", "zero")
 _ALL = tuple(permutations(DIMENSIONS))
@@ -53,6 +56,7 @@ class Space:
 
     Attributes:
         model: Its shape.
+        stack: Of the profile.
         gpus: Numbers of GPUs.
         gbs, seq, dtype, schedule: As of a `Layout`.
         columns: (shapes,), the layouts; `parameters` is of the heaviest stage.
@@ -74,6 +78,7 @@ class Space:
     """
 
     model: Model
+    stack: Stack
     gpus: tuple[int, ...]
     gbs: int
     seq: int
@@ -170,8 +175,8 @@ class Space:
             reason: round(count) for reason, count in zip(REASONS, counts, strict=True) if count
         }
         return cls(
-            model, tuple(gpus), gbs, seq, dtype, schedule, rows, held[fits], capacity,
-            tuple(degrees), shape_of, degrees_of, candidates, pruned, rules,
+            model, profile.stack, tuple(gpus), gbs, seq, dtype, schedule, rows, held[fits],
+            capacity, tuple(degrees), shape_of, degrees_of, candidates, pruned, rules,
         )  # fmt: skip
 
     @property
@@ -197,6 +202,22 @@ class Space:
     def recomputed_layers(self, row: int) -> int:
         """Return how many layers of a stage are computed again as a whole."""
         return int(self.columns.recomputed[self.shape_of[row]])
+
+    def choice(self, row: int, gpu_of: Int[np.ndarray, " slots"], seconds: float) -> Choice:
+        """Return a row ready to use.
+
+        Args:
+            row: Which one.
+            gpu_of: (slots,), GPUs in the order in which ranks fill them.
+            seconds: Of its step.
+        """
+        degrees = self.degrees[self.degrees_of[row]]
+        return Choice(
+            layout=self.layout(row), rank_order="-".join(degrees.order),
+            recompute_layers=self.recomputed_layers(row),
+            placement=Placement(degrees.ranks(gpu_of)), step_time=float(seconds),
+            margin=float(self.margin[self.shape_of[row]]),
+        )  # fmt: skip
 
     def reason(
         self,
@@ -359,6 +380,37 @@ def _order(said: object) -> tuple[Any, ...]:
 def _divisors(number: int) -> list[int]:
     small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
     return sorted({*small, *(number // n for n in small)})
+
+
+def asked_of(
+    model: object, gbs: Any, seq: Any, dtype: Any, schedule: Any, limits: object,
+    rank_orders: object, faults: list[str],
+) -> tuple[dict[str, int], tuple[tuple[str, ...], ...]]:  # fmt: skip
+    """Return largest sizes and orders of ranks; what is wrong with them or a batch becomes faults.
+
+    Args:
+        model: That a sequence may be too long for; not looked at unless it is a `Model`.
+        gbs: As of a `Layout`, and so the next three.
+        seq: Tokens of a sequence.
+        dtype: Of the matrix products.
+        schedule: "1f1b" or "gpipe".
+        limits: As a user says them.
+        rank_orders: As a user says them.
+        faults: Where faults go.
+    """
+    try:
+        gbs, seq = (int(size) if is_whole(size) else size for size in (gbs, seq))
+        whole = Layout(gbs=gbs, seq=seq, dtype=dtype, schedule=schedule)
+        if isinstance(model, Model):
+            whole.check(model)
+    except ModelError as error:
+        faults.append(str(error))
+    sizes = largest_sizes(limits, faults)
+    try:
+        return sizes, orders_of(rank_orders)
+    except ModelError as error:
+        faults.append(str(error))
+        return sizes, ()
 
 
 def largest_sizes(asked: object, faults: list[str]) -> dict[str, int]:

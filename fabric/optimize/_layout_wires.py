@@ -35,8 +35,10 @@ DIMENSIONS = ("tp", "cp", "dp", "pp")
 """The order of ranks of a `Layout`, fastest first."""
 
 _OWN_TAGS = ("server", "slot", "gpu", "nic", "staging", "rail")
-_SLACK = 1 - 1e-12  # a sum of loads may round up
-_FLOAT32_SLACK = 4e-5  # twice the error of rates after many rounds
+# A sum of n loads in float64 may round up: by n x 1.1e-16 at worst, as a rule by its root.
+_SLACK = 1 - 1e-12
+# Twice the error against float64 that rates in float32 reach after many rounds of filling.
+_FLOAT32_SLACK = 4e-5
 
 
 class Degrees(NamedTuple):
@@ -135,7 +137,7 @@ class Fabric:
         self.network = effective(network, nvlink=share.nvlink.value, nic=share.nic.value)
         self.servers = Servers.in_(network)
         self.cuts = _cuts(self.network, named, router)
-        self._known: dict[tuple[Degrees, str, bool], tuple[float, float]] = {}
+        self._known: dict[tuple[int, Degrees, str, bool], tuple[float, float]] = {}
         self._shared: dict[tuple[int, str, int, int], _Shared] = {}
         self._servers_of: dict[int, int] = {}
         self._small: dict[tuple[int, int, bool], dict[str, Traffic]] = {}
@@ -218,9 +220,9 @@ class Fabric:
             UnreachableError: If a GPU cannot be reached, or a flow gets nothing.
         """
         gpus = degrees.ranks(gpu_of)
-        seconds: dict[str, tuple[float, float]] = {}
+        slots, seconds = hash(gpu_of.tobytes()), dict[str, tuple[float, float]]()
         for traffic in self.traffic(degrees, gpus, wraps):
-            key = (degrees, traffic.name, wraps and traffic.group == "pp")
+            key = (slots, degrees, traffic.name, wraps and traffic.group == "pp")
             if key not in self._known:
                 phase = self._solved(traffic)
                 self._known[key] = (phase.transfer, phase.latency)

@@ -12,6 +12,7 @@ from fabric._typing import PerFlow
 from fabric.collectives import effective
 from fabric.network import Network, Routes, is_traced, whole_or_fault
 from fabric.optimize._changes import Change, Found, Items, share_of
+from fabric.optimize._faults import or_fault
 from fabric.optimize._jobs import Job
 from fabric.optimize._nearby import Aim, Exchange, StepAim, with_links_for_caps
 from fabric.optimize._what_if_study import Study
@@ -51,8 +52,8 @@ def linearize(
     changes are always solved again.
 
     Routes and what else a job does stay as they are, even where a rule would split by capacity
-    anew. Taking all capacity of a link stops the flows
-    that are routed over it; to route around it, fail it.
+    anew. Taking all capacity of a link stops the flows that are routed over it; to route around it,
+    fail it.
 
     Args:
         network: The links, with labels unless changes are of "link", "weight" or "cap".
@@ -154,7 +155,7 @@ def _checked(
         )
         raise NotImplementedError(message)
     faults: list[str] = []
-    share = share_of(by)
+    share = or_fault(faults, 1.0, share_of, by)
     whole_or_fault("most", most, faults, 2)
     for name, given, kind, what in (
         ("network", network, Network, "a `Network`"),

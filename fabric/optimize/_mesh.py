@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Num
 
 from fabric._typing import AnyArray
 from fabric.optimize._descent import FIRST_POWER, LAST_POWER
@@ -58,7 +58,7 @@ def shares(logits: AnyArray, open_ways: AnyArray) -> Any:
 
 
 def sinkhorn(
-    weight: Float[Array, "blocks blocks"], ports: Float[Array, " blocks"]
+    weight: Float[AnyArray, "blocks blocks"], ports: Num[AnyArray, " blocks"]
 ) -> Float[Array, "blocks blocks"]:
     """Return symmetric circuits in proportion to exp(weight), whose rows use at most the ports."""
     n = len(ports)

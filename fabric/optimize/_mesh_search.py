@@ -16,7 +16,7 @@ from fabric.optimize._rounding import Counts, Pairs, applied, exchanges, togethe
 EXACT_BLOCKS = 12
 """Up to so many blocks every candidate is a linear programme; beyond it, descent on splits."""
 
-_BATCH, _BATCH_LARGE = 4, 4
+_BATCH = 4
 _WARM_STEPS, _WARM_POWER = 200, 30.0
 _PATIENCE = 12
 _KICKS, _IDLE = 2, 30
@@ -76,8 +76,7 @@ class Scorer:
     def _scored(self, counts: list[Counts]) -> Scored:
         if self.programmes is not None:
             return self._exactly(self.programmes, counts)
-        size = _BATCH_LARGE
-        found = [self._by_descent(counts[i : i + size]) for i in range(0, len(counts), size)]
+        found = [self._by_descent(counts[i : i + _BATCH]) for i in range(0, len(counts), _BATCH)]
         return np.concatenate([top for top, _ in found]), np.concatenate([q for _, q in found])
 
     def _exactly(self, programmes: MeshProgrammes, counts: list[Counts]) -> Scored:
@@ -92,9 +91,9 @@ class Scorer:
     def _by_descent(self, counts: list[Counts]) -> Scored:
         # One shape, one program: places left over hold the first candidate again.
         kind = self._warm.dtype
-        filled = np.stack([*counts, *[counts[0]] * (_BATCH_LARGE - len(counts))]).astype(kind)
+        filled = np.stack([*counts, *[counts[0]] * (_BATCH - len(counts))]).astype(kind)
         best = mesh.route_all(
-            jnp.broadcast_to(self._warm, (_BATCH_LARGE, *self._warm.shape)),
+            jnp.broadcast_to(self._warm, (_BATCH, *self._warm.shape)),
             *mesh.schedule(_WARM_STEPS, _WARM_POWER), self.demand.astype(kind), filled,
         )  # fmt: skip
         top = np.array(best.utilisation, float)[: len(counts)]
@@ -163,9 +162,8 @@ class Search:
 
     def _climb(self, top: float, count: Counts, price: Pairs) -> Iterator["Search"]:
         near, tried = self._near(count, price), 0
-        size = _BATCH_LARGE if self.score.programmes is None else _BATCH
         while tried < _PATIENCE:
-            batch = list(islice(near, min(size, self.budget - self.used)))
+            batch = list(islice(near, min(_BATCH, self.budget - self.used)))
             if not batch:
                 return
             tops, prices = self._scored(batch)

@@ -90,6 +90,28 @@ class PathSet(NamedTuple):
         return self._replace(pair_of=np.where(found, at, -1), leave=leave, arrive=arrive)
 
 
+def number_of_paths(paths: object) -> int:
+    """Return how many paths are asked for, 0 for a name of them.
+
+    Raises:
+        ModelError: If it is neither.
+
+    Examples:
+        >>> number_of_paths("transit"), number_of_paths(4)
+        (0, 4)
+    """
+    if is_whole(paths) and paths >= 1:
+        return int(paths)
+    if isinstance(paths, str) and paths in PATHS:
+        return 0
+    hint = nearest(paths, PATHS) if isinstance(paths, str) else ""
+    message = (
+        f"`paths` needs 'shortest', 'transit' or a number of paths from 1, but got {paths!r}. "
+        f"{hint}"
+    )
+    raise ModelError(message.rstrip())
+
+
 def path_set(network: Network, flows: Flows, paths: str | int, seed: int = 0) -> PathSet:
     """Return the paths over which flows may be split.
 
@@ -104,14 +126,7 @@ def path_set(network: Network, flows: Flows, paths: str | int, seed: int = 0) ->
         ModelError: If `paths` is none of these, or an end of a flow is no endpoint.
         InfeasibleError: If a destination cannot be reached, or memory does not suffice.
     """
-    number = int(paths) if is_whole(paths) and paths >= 1 else 0
-    if not number and paths not in PATHS:
-        hint = nearest(paths, PATHS) if isinstance(paths, str) else ""
-        message = (
-            f"`paths` needs 'shortest', 'transit' or a number of paths from 1, but got {paths!r}. "
-            f"{hint}"
-        )
-        raise ModelError(message.rstrip())
+    number = number_of_paths(paths)
     if has_servers(network):
         message = (
             "`routing_weights` splits the traffic between adapters, but this network has servers "

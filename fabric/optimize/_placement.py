@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,8 +11,10 @@ from jaxtyping import Float, Int
 
 from fabric._errors import InfeasibleError, nearest, raise_faults
 from fabric._typing import AnyArray
-from fabric.network import Flows, Network, Placement, Routes, whole, whole_or_fault
+from fabric.network import Flows, Network, Placement, Routes, whole_or_fault
 from fabric.optimize import _sinkhorn as sinkhorn
+from fabric.optimize._faults import share_or_fault
+from fabric.optimize._kept import checkpoint_of
 from fabric.optimize._placement_bound import bound_of
 from fabric.optimize._placement_input import (
     UNITS,
@@ -28,9 +29,10 @@ from fabric.optimize._placement_input import (
 from fabric.optimize._placement_prices import by_prices
 from fabric.optimize._placement_score import Scorer, exact
 from fabric.optimize._placement_ways import Units, Ways, units_of, ways_of
+from fabric.optimize._rank_file import rank_file
 from fabric.optimize._swaps import Descent, Found, Search, by_promise
 from fabric.routing import spray
-from fabric.runs import Checkpoint, History, Progress, fingerprint
+from fabric.runs import Checkpoint, History, Progress, finite, gap as gap_of
 
 OBJECTIVES = ("slowest", "completion")
 
@@ -42,7 +44,7 @@ class PlacementReport:
     Attributes:
         objective: Seconds of the traffic, routed and solved exactly as placed.
         bound: What no placement can beat.
-        gap: objective / bound - 1.
+        gap: objective / bound - 1; infinite where the bound is 0.
         certified: Whether the gap is within the tolerance.
         before: Seconds with the ranks in the order of the topology; infinite if its traffic does
             not get through.
@@ -56,6 +58,7 @@ class PlacementReport:
         seed: As given.
         history: Best value and bound, by evaluation.
         servers, gpus: The name of the server of every rank, and the number of its GPU there.
+        endpoints: The name of the endpoint of every rank.
     """
 
     objective: float
@@ -88,12 +91,7 @@ class PlacementReport:
         References:
             Open MPI, mpirun(1), section Rankfiles.
         """
-        cores = whole("cores", cores)
-        last = "" if cores == 1 else "-{}"
-        return "".join(
-            f"rank {i}={name} slot={gpu * cores}{last.format((gpu + 1) * cores - 1)}\n"
-            for i, (name, gpu) in enumerate(zip(self.servers, self.gpus, strict=True))
-        )
+        return rank_file(self.servers, self.gpus, cores)
 
     def slurm_hostfile(self) -> str:
         """Return the file that SLURM_HOSTFILE names, a server per rank, for `slurm_options`.
@@ -128,16 +126,15 @@ class PlacementReport:
         return list(self.endpoints)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the answer for JSON."""
+        """Return the answer for JSON; what is infinite or was not wanted is None."""
         names = (
-            "objective", "bound", "gap", "certified", "before", "control", "unit", "evaluations",
-            "solves", "steps", "seconds", "seed",
+            "objective", "bound", "certified", "unit", "evaluations", "solves", "steps", "seconds",
+            "seed",
         )  # fmt: skip
         return {
+            "schema": "fabric.optimize.placement/1",
             **{name: getattr(self, name) for name in names},
-            **{
-                name: None for name in ("before", "control") if not np.isfinite(getattr(self, name))
-            },
+            **{name: finite(getattr(self, name)) for name in ("gap", "before", "control")},
             "ranks": len(self.servers),
             "endpoints": list(self.endpoints),
             "servers": list(self.servers),
@@ -205,7 +202,7 @@ def placement(
         control: Whether to spend as many evaluations on random starts with exchanges in random
             order, to compare with.
         checkpoint: A file that keeps the state, after every start and in between; the same call
-            goes on from there.
+            goes on from there. A function as `routing` has to be one of `fabric.routing` then.
 
     Returns:
         A `PlacementReport`, never worse than the order of the topology.
@@ -238,19 +235,18 @@ def placement(
         al., 2009.
     """
     begun = time.perf_counter()
-    starts, budget, seed = _check(objective, unit, starts, budget, tolerance, seed)
+    starts, budget, seed, tolerance = _check(objective, unit, starts, budget, tolerance, seed)
     asked, rule, fluid = traffic_of(traffic, ranks), rule_of(routing, seed), objective != "slowest"
     slots = slots_of(network, allocation, asked.n_ranks, unit)
     ways = ways_of(network, slots, rule) if rule.alone else None
     units = units_of(slots, ways)
     scored = lambda at: exact(network, asked, slots.node[at[: asked.n_ranks]], rule, fluid=fluid)
     before, solves = scored(np.arange(slots.n_slots))
-    kept = None
-    if checkpoint is not None:
-        # What a function does shows in the ways and in one score.
-        name = routing if isinstance(routing, str) else getattr(routing, "__qualname__", "function")
-        told = (*slots, *(ways or ()), before, name, objective, starts, budget, seed)
-        kept = Checkpoint(checkpoint, fingerprint(network, *asked, *told))
+    name = routing if isinstance(routing, str) else None
+    kept = checkpoint_of(
+        checkpoint, "placement", network, *asked, *slots, *(ways or ()), name, objective, starts,
+        budget, seed, routing=routing,
+    )  # fmt: skip
     saved = None if kept is None else kept.load()
     bound = bound_of(network, slots, asked, ways)
     scorer = Scorer(network, asked, slots, rule, ways, fluid=fluid)
@@ -280,7 +276,7 @@ def placement(
         other = _control(aside, slots, starts, seed)
     node = slots.node[best.at[: asked.n_ranks]]
     servers, gpus = server_and_gpu(network, node)
-    gap = value / bound - 1 if bound > 0 else np.inf
+    gap = gap_of(value, bound)
     points = [(used, reached, bound) for used, reached in search.history]
     return PlacementReport(
         objective=value, bound=bound, gap=gap, certified=gap <= tolerance + 1e-12, before=before,
@@ -294,8 +290,8 @@ def placement(
 
 def _check(
     objective: str, unit: str | None, starts: int, budget: int, tolerance: float, seed: int
-) -> tuple[int, int, int]:
-    """Return starts, budget and seed, or raise one error with every option that is out of range."""
+) -> tuple[int, int, int, float]:
+    """Return starts, budget, seed and tolerance, or raise one error with all faults."""
     faults: list[str] = []
     words = (("objective", objective, OBJECTIVES), ("unit", unit, UNITS))
     for name, value, known in words:
@@ -306,9 +302,8 @@ def _check(
     numbers = (
         whole_or_fault("starts", starts, faults), whole_or_fault("budget", budget, faults),
         whole_or_fault("seed", seed, faults, 0, 2**63 - 1),
+        share_or_fault("tolerance", tolerance, faults),
     )  # fmt: skip
-    if not (isinstance(tolerance, Real) and 0 <= tolerance < 1):
-        faults.append(f"`tolerance` needs a share from 0 to below 1, but got {tolerance!r}.")
     raise_faults(faults)
     return numbers
 

@@ -215,7 +215,7 @@ def slots_of(network: Network, allocation: Any, n_ranks: int, unit: str | None) 
     if allocation is None:
         node = network.hosts[up[network.hosts]]
     else:
-        node = _nodes(network, allocation)
+        node = nodes_of(network, allocation, "placement")
         if len(down := node[~up[node]]):
             message = (
                 f"`placement(allocation)` has endpoints without a live link: "
@@ -290,29 +290,36 @@ def working(network: Network) -> Bool[np.ndarray, " nodes"]:
     return up
 
 
-def _nodes(network: Network, allocation: Any) -> Int[np.ndarray, " slots"]:
-    """Return the endpoints of an allocation, given by number or name."""
+def nodes_of(network: Network, allocation: object, caller: str) -> Int[np.ndarray, " slots"]:
+    """Return the endpoints of an allocation, given by number or name.
+
+    Args:
+        network: With labels.
+        allocation: As the caller got it.
+        caller: The function that got it.
+
+    Raises:
+        ModelError: If it is no list, names nodes twice, or others than endpoints.
+    """
+    what = f"`{caller}(allocation)`"
     if isinstance(allocation, str | bytes) or not isinstance(allocation, Iterable):
-        message = (
-            f"`placement(allocation)` needs a list of endpoints by number or name, but got "
-            f"{allocation!r}."
-        )
+        message = f"{what} needs a list of endpoints by number or name, but got {allocation!r}."
         raise ModelError(message)
     given: Any = allocation
     if not hasattr(given, "dtype") or given.dtype.kind in "UO":
         given = [network.labels.node(n) if isinstance(n, str) else n for n in given]
-    node = index_array("placement(allocation)", given).astype(np.int64)
+    node = index_array(f"{caller}(allocation)", given).astype(np.int64)
     faults: list[str] = []
     values, counts = np.unique(node, return_counts=True)
     if np.any(counts > 1):
-        faults.append(f"`placement(allocation)` names nodes twice: {some(values[counts > 1])}.")
+        faults.append(f"{what} names nodes twice: {some(values[counts > 1])}.")
     outside = values[(values < 0) | (values >= network.n_nodes)]
     inside = values[(values >= 0) & (values < network.n_nodes)]
     passing = [*outside.tolist(), *inside[~network.labels.endpoint[inside]].tolist()]
     if passing:
         faults.append(
-            f"`placement(allocation)` needs endpoints, but not so are nodes {some(passing)}. Take "
-            f"them from `network.hosts`."
+            f"{what} needs endpoints, but not so are nodes {some(passing)}. Take them from "
+            f"`network.hosts`."
         )
     raise_faults(faults)
     return node

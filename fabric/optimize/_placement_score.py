@@ -17,8 +17,7 @@ class Scorer:
     """Exact seconds of placements, and how crowded their links are.
 
     Attributes:
-        evaluations: Placements that were scored.
-        solves: Those that load over capacity alone did not rule out.
+        solves: Placements that load over capacity alone did not rule out.
     """
 
     def __init__(
@@ -27,7 +26,7 @@ class Scorer:
     ):  # fmt: skip
         self._network, self._rule, self._slots = network, rule, slots
         self._traffic, self._ways, self._fluid = traffic, ways, fluid
-        self.evaluations = self.solves = 0
+        self.solves = 0
 
     def __call__(
         self, at: Int[np.ndarray, "placements ranks"], limit: float = np.inf
@@ -38,7 +37,6 @@ class Scorer:
             at: The slot of every rank; what comes behind the ranks is not read.
             limit: Seconds beyond which infinity is as good an answer.
         """
-        self.evaluations += len(at)
         if self._ways is None:
             seconds = np.zeros(len(at))
             for i, row in enumerate(at):

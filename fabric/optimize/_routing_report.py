@@ -14,7 +14,7 @@ from fabric.optimize._hop_tables import hop_tables
 from fabric.optimize._path_sets import PathSet
 from fabric.optimize._split_routes import template
 from fabric.routing import GroupTables
-from fabric.runs import History
+from fabric.runs import History, finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,13 +30,15 @@ class RoutingWeights:
         splits: (pairs, width), share of a pair's traffic on each of its paths.
         paths: The pairs and their paths.
         flows: What was routed; `amounts` (flows, matrices) is how much of it.
-        steps: Steps taken. `evaluations`: splits that were scored, by loads or by exact rates.
-            `solves`: exact max-min solves.
-        seconds: Wall time, compilation included.
+        steps: Of all descents; with exact rates there are two, and `history` is of the second.
+        evaluations: Splits that were scored, by loads or by exact rates.
+        solves: Exact max-min solves.
+        seconds: Wall time, compilation included, without the control.
         seed: As given.
         history: Objective and bound after every step.
         control: The objective that random moves reach with as many evaluations, if asked for.
         programme: Whether HiGHS solved the linear programme at the end.
+        aim: The objective, how matrices count, and which paths were asked for.
     """
 
     objective: float
@@ -79,6 +81,7 @@ class RoutingWeights:
             per_switch: Most entries of all groups of a switch. Default: no limit.
 
         Raises:
+            ModelError: If a number is out of range.
             InfeasibleError: If a switch has more groups than entries.
         """
         return path_tables(self.paths, self.splits, self.aim, entries, per_switch)
@@ -96,8 +99,8 @@ class RoutingWeights:
 
         Raises:
             InfeasibleError: If a switch has more groups than entries.
-            ModelError: If paths are not the shortest ones: over others, traffic to a destination
-                may meet a switch from both sides.
+            ModelError: If a number is out of range, or paths are not the shortest ones: over
+                others, traffic to a destination may meet a switch from both sides.
         """
         if self.aim.ways != "shortest":
             message = (
@@ -109,14 +112,15 @@ class RoutingWeights:
         return hop_tables(self.paths, self.splits, demand, entries, per_switch)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all but the arrays for JSON."""
+        """Return all but the arrays for JSON; what is infinite is None."""
         return {
-            "objective": self.objective, "bound": self.bound, "gap": self.gap,
-            "certified": self.certified, "before": self.before, "of": self.aim.name,
+            "schema": "fabric.optimize.routing/1", "objective": finite(self.objective),
+            "bound": finite(self.bound), "gap": finite(self.gap), "certified": self.certified,
+            "before": finite(self.before), "of": self.aim.name,
             "over": self.aim.over.name, "pairs": self.paths.n_pairs,
             "paths": int(self.paths.valid.sum()), "steps": self.steps,
             "evaluations": self.evaluations, "solves": self.solves, "seconds": self.seconds,
-            "seed": self.seed, "control": self.control, "programme": self.programme,
+            "seed": self.seed, "control": finite(self.control), "programme": self.programme,
             "history": self.history.as_dict(),
         }  # fmt: skip
 

@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from fabric._errors import ModelError, nearest, raise_faults, some
+from fabric._errors import ModelError, nearest, some
 from fabric._typing import AnyArray
 from fabric.network import Network, whole_or_fault
 from fabric.optimize._aim import OBJECTIVES, OVERS, Aim, Over
 from fabric.optimize._certificate import Limit
 from fabric.optimize._demands import Demand, Demands, demands, numbers
+from fabric.optimize._faults import or_fault, share_or_fault
 from fabric.optimize._group_tables import PathTables
-from fabric.optimize._path_sets import PathSet, path_set
+from fabric.optimize._kept import checkpoint_of
+from fabric.optimize._path_sets import PathSet, number_of_paths, path_set
 from fabric.optimize._routing_report import RoutingWeights
 from fabric.optimize._split_programme import is_small, solved
 from fabric.optimize._split_search import Found, kind_of, searched
-from fabric.runs import Checkpoint, History, fingerprint
+from fabric.runs import History, gap as gap_of
 
 
 def routing_weights(
@@ -64,7 +66,7 @@ def routing_weights(
         counts: (matrices,), how often each of them runs, for all but "worst". Default: once.
         tail: From 0 to 1, of "cvar".
         steps: Steps at most.
-        tolerance: The gap at which to stop.
+        tolerance: The gap at which to stop, from 0 to below 1.
         rate: Of Adam at the beginning; it falls to 1 % as a cosine.
         seed: Decides between paths of equal cost where `paths` is a number, and draws the control.
         today: Splits or tables to begin with, of the same pairs and paths. Default: equal ones.
@@ -107,10 +109,10 @@ def routing_weights(
         and one-transit paths of a mesh).
     """
     begun_at = time.perf_counter()
-    found = demands(network, demand, _known("objective", objective, OBJECTIVES))
-    each = _check(
-        objective, over, counts, tail, steps, tolerance, rate, seed, today, most_moved, found
-    )
+    found, each = _checked(
+        network, demand, paths, objective, over, counts, tail, steps, tolerance, rate, seed, today,
+        most_moved,
+    )  # fmt: skip
     ways = path_set(network, found.flows, paths, seed)
     aim = Aim(objective, Over(over, float(tail), each), network, ways, found, paths)
     now = _today(today, ways)
@@ -118,46 +120,53 @@ def routing_weights(
     if most_moved is not None:
         mass = aim.traffic @ aim.share
         limit = Limit(now, mass / max(mass.sum(), 1e-300), float(most_moved))
-    kept = None
-    if checkpoint is not None:
-        # 4 and 4.0 are the same option.
-        reals = [float(x) for x in (tail, tolerance, rate, -1 if limit is None else limit.most)]
-        asked = paths if isinstance(paths, str) else int(paths)
-        options = (asked, objective, over, each, reals, int(steps), int(seed))
-        kept = Checkpoint(
-            checkpoint,
-            fingerprint(network, found.flows, found.amounts, now, kind_of(aim).name, *options),
-        )
+    # 4 and 4.0 are the same option.
+    reals = [float(x) for x in (tail, tolerance, rate, -1 if limit is None else limit.most)]
+    kept = checkpoint_of(
+        checkpoint, "routing_weights", network, found.flows, found.amounts, now, kind_of(aim).name,
+        paths if isinstance(paths, str) else int(paths), objective, over, each, reals, int(steps),
+        int(seed),
+    )  # fmt: skip
     done = searched(aim, now, limit, int(steps), float(tolerance), float(rate), kept)
-    return _report(aim, done, now, limit, tolerance, seed, prove, control, begun_at)
+    return _report(aim, done, now, limit, float(tolerance), int(seed), prove, control, begun_at)
 
 
-def _known(name: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        hint = nearest(str(value), known)
-        message = f"`routing_weights({name}={value!r})` is not known. {hint}"
-        raise ModelError(message)
-    return value
-
-
-def _check(
-    objective: str, over: str, counts: Any, tail: Any, steps: Any, tolerance: Any, rate: Any,
-    seed: Any, today: Any, most_moved: Any, demand: Demands,
-) -> Float[np.ndarray, " matrices"]:  # fmt: skip
-    """Return how often each matrix runs; raise one error with every option that is out of range."""
-    _known("over", over, OVERS)
+def _checked(
+    network: Network, demand: Demand, paths: object, objective: str, over: str, counts: object,
+    tail: object, steps: object, tolerance: object, rate: object, seed: object, today: object,
+    most_moved: object,
+) -> tuple[Demands, Float[np.ndarray, " matrices"]]:  # fmt: skip
+    """Return the demand and how often each matrix runs, or raise one error with all faults."""
     faults: list[str] = []
+    for name, value, known in (("objective", objective, OBJECTIVES), ("over", over, OVERS)):
+        if value not in known:
+            hint = nearest(str(value), known)
+            faults.append(f"`routing_weights({name}={value!r})` is not known. {hint}")
+    or_fault(faults, 0, number_of_paths, paths)
+    of = objective if objective in OBJECTIVES else OBJECTIVES[0]
+    found = or_fault(faults, None, demands, network, demand, of)
     whole_or_fault("steps", steps, faults, 1, 10**9)
     whole_or_fault("seed", seed, faults, 0, 2**63 - 1)
     if not _within(tail, above=0, most=1):
         faults.append(f"`tail` needs a share above 0 and up to 1, but got {tail!r}.")
     if most_moved is not None and not (_within(most_moved, most=1) or most_moved == 0):
         faults.append(f"`most_moved` needs a share from 0 to 1, but got {most_moved!r}.")
-    for name, value in (("tolerance", tolerance), ("rate", rate)):
-        if not _within(value):
-            faults.append(f"`{name}` needs a number more than 0, but got {value!r}.")
+    share_or_fault("tolerance", tolerance, faults)
+    if not _within(rate):
+        faults.append(f"`rate` needs a number more than 0, but got {rate!r}.")
     if most_moved is not None and today is None:
         faults.append("`most_moved` limits what leaves the paths of `today`: give `today=` too.")
+    if found is not None:
+        each = _counts(found, objective, over, counts, faults)
+        if not faults:
+            return found, each
+    raise ModelError("\n".join(faults))
+
+
+def _counts(
+    demand: Demands, objective: str, over: str, counts: Any, faults: list[str]
+) -> Float[np.ndarray, " matrices"]:
+    """Return how often each matrix runs, and add what is wrong with that."""
     n = demand.amounts.shape[1]
     if objective == "rate" and n > 1:
         faults.append(
@@ -166,7 +175,8 @@ def _check(
         )
     each = np.ones(n)
     if counts is not None:
-        each = numbers("counts", counts, f"a number for each of {n:,} matrices")
+        form = f"a number for each of {n:,} matrices"
+        each = or_fault(faults, each, numbers, "counts", counts, form)
         if over == "worst":
             faults.append("`counts` do not matter for `over='worst'`. Give `over='sum'` too.")
         if each.shape != (n,):
@@ -180,7 +190,6 @@ def _check(
             )
         elif not demand.amounts[:, each > 0].any():
             faults.append("`counts` are 0 for every matrix with traffic: nothing is to be routed.")
-    raise_faults(faults)
     return each
 
 
@@ -238,11 +247,11 @@ def _report(
         tried.append((aim.score(exact.splits), exact.splits))
         bound = max(bound, aim.bound(exact.prices, limit))
     objective, splits = best()
-    gap = objective / bound - 1
+    gap = gap_of(objective, bound)
     shown = aim.shown
     told = [(i + 1, shown(float(a)), shown(float(b))) for i, (a, b) in enumerate(found.history)]
     seconds = time.perf_counter() - begun_at
-    evaluations = found.evaluations + len(tried)
+    evaluations = found.steps + len(tried)
     beside = None
     if control:
         from fabric.optimize._control import random_moves
@@ -250,9 +259,9 @@ def _report(
         beside = shown(random_moves(aim, now, limit, evaluations, seed))
     again = 0 if aim.name == "utilisation" else len(tried) * aim.amounts.shape[1]
     return RoutingWeights(
-        objective=shown(objective), bound=shown(bound), gap=max(gap, 0.0),
-        certified=gap <= tolerance, before=shown(before), splits=splits, paths=aim.paths,
+        objective=shown(objective), bound=shown(bound), gap=gap,
+        certified=gap <= tolerance + 1e-12, before=shown(before), splits=splits, paths=aim.paths,
         flows=aim.flows, amounts=aim.amounts, steps=found.steps, solves=found.solves + again,
-        evaluations=evaluations, seconds=seconds, seed=int(seed), history=History.of(told),
+        evaluations=evaluations, seconds=seconds, seed=seed, history=History.of(told),
         control=beside, programme=programme, aim=aim,
     )  # fmt: skip

@@ -12,7 +12,9 @@ import numpy as np
 from fabric._errors import InfeasibleError, raise_faults
 from fabric._units import parse_rate, parse_size
 from fabric.network import Flows, Network, whole_or_fault
+from fabric.optimize._faults import or_fault
 from fabric.routing import spray
+from fabric.runs import gap as gap_of
 from fabric.solvers import max_min_rates
 from fabric.topologies import all_to_all_rate, torus
 
@@ -80,8 +82,9 @@ class Slices:
     def as_dict(self) -> dict[str, Any]:
         """Return all of it for JSON."""
         return {
-            "objective": self.objective, "bound": self.bound, "gap": self.gap,
-            "certified": self.certified, "best": str(self.best), "gain": self.gain,
+            "schema": "fabric.optimize.slices/1", "objective": self.objective,
+            "bound": self.bound, "gap": self.gap, "certified": self.certified,
+            "best": str(self.best), "gain": self.gain,
             "choices": [
                 {"slice": str(one), "seconds": one.seconds, "all_to_all_s": one.all_to_all,
                  "rings_s": {str(k): v for k, v in one.rings.items()}, "axes": dict(one.axes)}
@@ -139,13 +142,15 @@ def slices(
     begun = time.monotonic()
     faults: list[str] = []
     chips = whole_or_fault("chips", chips, faults, least=2)
-    sent, rate = parse_size(all_to_all, "all_to_all"), parse_rate(capacity, "capacity")
+    sent = or_fault(faults, 1.0, parse_size, all_to_all, "all_to_all")
+    rate = or_fault(faults, 1.0, parse_rate, capacity, "capacity")
     held: dict[int, float] = {}
     if not isinstance(rings, Mapping | None):
         faults.append("`rings` needs a mapping from ring sizes to bytes, such as {8: '1GB'}.")
         rings = None
     for size, amount in (rings or {}).items():
-        held[whole_or_fault("rings", size, faults, least=2)] = parse_size(amount, f"rings[{size}]")
+        chips_of_ring = whole_or_fault("rings", size, faults, least=2)
+        held[chips_of_ring] = or_fault(faults, 1.0, parse_size, amount, f"rings[{size}]")
     if not sent and not any(held.values()):
         faults.append("`all_to_all` and `rings` are 0. Say what is exchanged.")
     if rate <= 0:
@@ -171,7 +176,7 @@ def slices(
     # What is proved may round to more than what is reached.
     best, bound = good[0], min(good[0].seconds, *(one.bound for one in good))
     plain = min((one.seconds for one in good if one.twist is None), default=best.seconds)
-    gap = best.seconds / bound - 1
+    gap = gap_of(best.seconds, bound)
     return Slices(
         best.seconds, bound, gap, gap <= 1e-6, best, tuple(good), bad, plain / best.seconds,
         len(good), time.monotonic() - begun,

@@ -39,18 +39,11 @@ def template(paths: PathSet, flows: Flows) -> Template:
     Bundles are the trunks, for the links at both ends, and behind them the pairs.
     """
     of_link, share = paths.trunks.of_link, paths.trunks.share
-    live = np.flatnonzero(of_link >= 0)
-    links = live[np.argsort(of_link[live], kind="stable")]
     n_trunks, n_links = paths.n_trunks, len(of_link)
-    count = np.bincount(of_link[live], minlength=n_trunks)
-    first = np.cumsum(count) - count
-
+    links, _ = paths.trunks.links(np.arange(n_trunks))
     row, column = np.nonzero(paths.hops < n_trunks)
-    trunk = paths.hops[row, column]
-    each = count[trunk]
-    row, trunk = np.repeat(row, each), np.repeat(trunk, each)
-    place = np.arange(len(row)) - np.repeat(np.cumsum(each) - each, each)
-    link = links[first[trunk] + place]
+    link, of_hop = paths.trunks.links(paths.hops[row, column])
+    row = row[of_hop]
     key = row // paths.width * n_links + link
     parts, of = np.unique(key, return_inverse=True)
 

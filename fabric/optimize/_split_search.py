@@ -32,8 +32,7 @@ class Found(NamedTuple):
     tried: list[AnyArray]  # splits, best of each descent
     prices: Float[np.ndarray, "edges matrices"]
     history: Float[np.ndarray, "steps 2"]
-    steps: int  # of the last descent
-    evaluations: int
+    steps: int  # of all descents
     solves: int
 
 
@@ -95,7 +94,7 @@ def searched(
     prices[:-1] /= units.capacity
     matrices = aim.amounts.shape[1]
     return Found(
-        [state.splits for state in states], prices, history, taken[-1], sum(taken),
+        [state.splits for state in states], prices, history, sum(taken),
         0 if exact is None else taken[-1] * matrices,
     )  # fmt: skip
 

@@ -11,13 +11,13 @@ from jaxtyping import Float, Int
 from fabric._errors import InfeasibleError, raise_faults
 from fabric._memory import afford
 from fabric._typing import AnyArray
-from fabric.network._checks import whole, whole_or_fault
+from fabric.network import whole_or_fault
 from fabric.runs import History
 
 Times = AnyArray | Sequence[float] | Sequence[Sequence[float]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StagesReport:
     """Layers by stage, and the seconds of the pipeline.
 
@@ -103,14 +103,15 @@ def stages(
     """
     begun = time.perf_counter()
     faults: list[str] = []
-    count = whole("stages", stages)
+    count = whole_or_fault("stages", stages, faults)
+    known = not faults
     m = whole_or_fault("microbatches", microbatches, faults)
     n = _layers(layer_seconds)
     needed = () if layer_seconds is None else layer_seconds
-    speed = _by_stage("layer_seconds", needed, (count, n), faults)
-    fixed = _by_stage("extra", extra, (count,), faults)
-    held = _by_stage("layer_bytes", layer_bytes, (count, n), faults)
-    room = _by_stage("capacity", capacity, (count,), faults)
+    speed = _by_stage("layer_seconds", needed, (count, n), faults, known)
+    fixed = _by_stage("extra", extra, (count,), faults, known)
+    held = _by_stage("layer_bytes", layer_bytes, (count, n), faults, known)
+    room = _by_stage("capacity", capacity, (count,), faults, known)
     if (layer_bytes is None) != (capacity is None):
         faults.append("`layer_bytes` and `capacity` go together. Give both, or none.")
     raise_faults(faults)
@@ -206,9 +207,9 @@ def _stage_seconds(
 
 
 def _by_stage(
-    name: str, values: object, shape: tuple[int, ...], faults: list[str]
+    name: str, values: object, shape: tuple[int, ...], faults: list[str], known: bool
 ) -> Float[np.ndarray, "..."]:
-    """Return values by stage, or 0 with a fault."""
+    """Return values by stage, or 0 with a fault; shapes count where the stages are known."""
     if values is None:
         return np.zeros(shape)
     try:
@@ -216,11 +217,11 @@ def _by_stage(
     except (TypeError, ValueError):
         faults.append(f"`{name}` needs numbers, but got {values!r:.60}.")
         return np.zeros(shape)
-    if table.shape not in (shape, shape[1:] or shape) or not table.size:
+    if (known and table.shape not in (shape, shape[1:] or shape)) or not table.size:
         wanted = " or ".join(str(s) for s in dict.fromkeys([shape[1:] or shape, shape]))
         faults.append(f"`{name}` needs shape {wanted}, but has {table.shape}.")
         return np.zeros(shape)
     if not np.all(np.isfinite(table) & (table >= 0)):
         wrong = int((~(np.isfinite(table) & (table >= 0))).sum())
         faults.append(f"`{name}` needs finite numbers of 0 or more, but {wrong:,} are not.")
-    return np.broadcast_to(table, shape)
+    return np.broadcast_to(table, shape) if known else np.zeros(shape)

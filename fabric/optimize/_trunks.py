@@ -18,6 +18,25 @@ class Trunks(NamedTuple):
     of_link: Int[np.ndarray, " links"]  # -1: dead, or without capacity
     share: Float[np.ndarray, " links"]  # of its trunk's traffic
 
+    def links(
+        self, trunk: Int[np.ndarray, " some"]
+    ) -> tuple[Int[np.ndarray, " entries"], Int[np.ndarray, " entries"]]:
+        """Return the links of some trunks, one trunk after another, and which of these each is of.
+
+        Examples:
+            >>> import fabric as fb
+            >>> found = trunks(fb.topologies.full_mesh(2))
+            >>> [each.tolist() for each in found.links(np.array([1, 0, 1]))]
+            [[1, 0, 1], [0, 1, 2]]
+        """
+        live = np.flatnonzero(self.of_link >= 0)
+        sorted_links = live[np.argsort(self.of_link[live], kind="stable")]
+        count = np.bincount(self.of_link[live], minlength=self.network.n_links)
+        first, each = np.cumsum(count) - count, count[trunk]
+        of = np.repeat(np.arange(len(trunk)), each)
+        place = np.arange(len(of)) - np.repeat(np.cumsum(each) - each, each)
+        return sorted_links[first[trunk][of] + place], of
+
 
 def trunks(network: Network) -> Trunks:
     """Return the trunks of a network, in the order of their first links.

@@ -97,7 +97,7 @@ class WhatIfs(Sequence[WhatIf]):
     def as_dict(self) -> dict[str, Any]:
         """Return the table for JSON."""
         return {
-            "objective": self.objective, "value": self.value,
+            "schema": "fabric.whatif/1", "objective": self.objective, "value": self.value,
             "what_ifs": [row.as_dict() for row in self.rows], "left_out": list(self.left_out),
             "solves": self.solves, "tangents": self.tangents, "seconds": self.seconds,
         }  # fmt: skip

@@ -6,5 +6,9 @@ from fabric.runs._checkpoint import (
     unpacked as unpacked,
 )
 from fabric.runs._fingerprint import fingerprint as fingerprint
-from fabric.runs._history import History as History, check_picture as check_picture
-from fabric.runs._progress import Progress as Progress
+from fabric.runs._history import (
+    History as History,
+    check_picture as check_picture,
+    finite as finite,
+)
+from fabric.runs._progress import Progress as Progress, gap as gap

@@ -19,7 +19,7 @@ ENDINGS = (".png", ".svg", ".pdf", ".eps", ".jpg", ".webp")
 """Of pictures."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class History:
     """What an optimiser reached when.
 
@@ -52,7 +52,7 @@ class History:
 
     def as_dict(self) -> dict[str, list[Any]]:
         """Return the three columns for JSON; a value that there was not yet is None."""
-        said = lambda column: [x if math.isfinite(x) else None for x in column.tolist()]
+        said = lambda column: [finite(x) for x in column.tolist()]
         return {
             "steps": self.steps.tolist(),
             "objective": said(self.objective),
@@ -94,6 +94,16 @@ class History:
         except OSError as error:
             message = f"{path_in_quotes(file)} cannot be written: {error.strerror or error}."
             raise ModelError(message) from None
+
+
+def finite(value: float | None) -> float | None:
+    """Return a number for JSON, which knows neither infinity nor NaN: then None.
+
+    Examples:
+        >>> finite(1.5), finite(float("inf")), finite(None)
+        (1.5, None, None)
+    """
+    return float(value) if value is not None and math.isfinite(value) else None
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:

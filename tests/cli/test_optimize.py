@@ -8,7 +8,7 @@ import pytest
 
 import fabric as fb
 from fabric import optimize
-from fabric.cli._optimize_fabric import capacity_text, circuits_text
+from fabric.cli._optimize_fabric import capacity_text, circuits_text, curve_text
 
 FABRIC = "leaf_spine:leaves=3,spines=2,hosts_per_leaf=2,capacity=400Gb/s,uplink_capacity=200Gb/s"
 ROUTED = ("optimize", "routing", FABRIC, "--pattern", "all-to-all", "--size", "1GB")
@@ -164,14 +164,38 @@ def test_a_demand_that_is_no_matrix_is_refused(refused, tmp_path):
     assert "`--unit`" in refused(*(arg if arg != "GB/s" else "GB" for arg in args))
 
 
+BOUGHT = ("optimize", "capacity", "small", "--price", "leaf-spine=3 per Gb/s", "--price",
+          "nvlink=1 per Gb/s", "--steps", 20, "--no-control")  # fmt: skip
+
+
 def test_capacity_buys_within_the_budget_and_says_what_is_next(fabric):
-    args = ["optimize", "capacity", "small", "--price", "leaf-spine=3 per Gb/s"]
-    args += ["--price", "nvlink=1 per Gb/s", "--budget", 1e6, "--steps", 20, "--no-control"]
-    answer = fabric(*args, "--format", "json").json
+    answer = fabric(*BOUGHT, "--budget", 1e6, "--format", "json").json
     assert answer["cost"] == pytest.approx(1e6, rel=1e-6)
     assert answer["bound"] <= answer["objective"] <= answer["before"]
     assert answer["next"] in answer["factors"]
     assert sum("<- buy next" in line for line in capacity_text(answer)) == 1
+    most = fabric(*BOUGHT, "--budget", 1e6, "--most", 1.5, "--format", "json").json
+    assert max(answer["factors"].values()) > 1.5 >= max(most["factors"].values())
+    assert most["objective"] >= answer["objective"]
+
+
+def test_several_budgets_say_which_tier_to_buy_next(fabric, tmp_path):
+    file = tmp_path / "curve.json"
+    ran = fabric(*BOUGHT, "--budget", 1.2e6, "--budget", 1e6, "--format", "json", "-o", file)
+    assert ran.code == 0, ran.err
+    answer = json.loads(file.read_text())
+    assert answer["schema"] == "fabric.capacity-curve/1"
+    assert answer["budgets"] == [1e6, 1.2e6]
+    low, high = answer["points"]
+    assert high["objective"] < low["objective"]
+    saved = (low["objective"] - high["objective"]) / 2e5
+    assert answer["marginal"] == [pytest.approx(saved, rel=1e-9)]
+    lines = curve_text(answer)
+    assert lines[0].startswith("small on ")
+    assert lines[2].split()[:3] == ["budget", "step", "bound"]
+    assert answer["next"][0] in lines[3]
+    assert f"{saved:.3g} s" in lines[3]
+    assert len(lines) == 5
 
 
 @pytest.mark.parametrize(
@@ -180,6 +204,11 @@ def test_capacity_buys_within_the_budget_and_says_what_is_next(fabric):
         (["--price", "nvlink"], "not of the form `TIER=PRICE`"),
         (["--price", "nvlnk=1 per Gb/s", "--budget", 1], "'nvlnk'"),
         (["--price", "nvlink=1 per Gb/s"], "needs `budget` or `target`"),
+        (["--price", "nvlink=1 per Gb/s", "--price", "nvlink=2 per Gb/s"], "'nvlink' twice"),
+        (
+            ["--price", "nvlink=1 per Gb/s", "--budget", 1, "--budget", 2, "--target", "9s"],
+            "`--target` goes with one `--budget`",
+        ),
     ],
 )
 def test_capacity_refuses_what_it_does_not_know(refused, options, said):

@@ -29,13 +29,13 @@ def test_json_has_the_proof_and_agrees_with_the_run_of_its_best_layout(fabric):
 
 
 def test_the_text_has_the_best_layout_the_gap_the_reasons_and_the_options(fabric):
-    lines = fabric(*SMALL, "--top", 2, "--front", "--why", "tp16 gbs16 seq4096 zero1").lines
+    lines = fabric(*SMALL, "--top", 2, "--front", "--why", "tp16 gbs16 zero1").lines
     said = "\n".join(lines)
     assert "llama-3.1-8b on dgx-h100(nodes=2)" in lines[0]
     for part in (
-        "gap 0.00%", "--tensor-model-parallel-size", "own layout", "least bound alone",
+        "gap 0.00%", "--tensor-model-parallel-size", "own layout", "the layout of the least bound",
         "front of throughput, memory and cost", "left out", "memory",
-        "tp16 gbs16 seq4096 zero1: zero with one rank that shares is the same as zero0",
+        "tp16 gbs16 zero1 seq4096: zero with one rank that shares is the same as zero0",
     ):  # fmt: skip
         assert part in said
 
@@ -46,6 +46,8 @@ def test_two_numbers_of_gpus_are_compared(fabric):
     assert fast["top"][0]["gpus"] == 16
     per_token = "gpu_hours_per_billion_tokens"
     assert cheap["top"][0][per_token] <= fast["top"][0][per_token]
+    said = fabric(*SMALL, "--gpus", "8,16", "--objective", "cost").lines
+    assert any("GPU seconds; bound" in line and line.count("GPU seconds") == 2 for line in said)
 
 
 def test_a_checkpoint_is_written_and_taken_up(fabric, tmp_path):

@@ -1,6 +1,7 @@
 """What `optimize.capacities` and `capacity_curve` promise."""
 
 import dataclasses
+import json
 import warnings
 
 import jax
@@ -14,6 +15,8 @@ from fabric._errors import InfeasibleError, ModelError
 from fabric.optimize import _capacity_curve, capacities, capacity_curve
 from fabric.optimize._capacities import affordable
 from fabric.optimize._capacity_search import Search
+from fabric.optimize._jobs import JobStep
+from fabric.optimize._step_goal import Goal
 from fabric.optimize._tier_prices import Priced
 
 NET = fb.topologies.cluster("dgx-h100", nodes=4)
@@ -217,6 +220,20 @@ def test_the_bound_holds_where_reductions_of_zero_2_are_longer_than_the_pipeline
         assert found.objective <= step * (1 + 1e-3)
 
 
+def test_whole_money_and_numpy_options_are_the_same_problem_and_give_plain_numbers(tmp_path):
+    path = tmp_path / "capacities.ckpt"
+    money = round(BUILT)
+    plain = {"tolerance": 1e-3, "control": False, "checkpoint": path}
+    one = capacities(NET, JOB, PRICES, budget=money, **plain)
+    again = capacities(
+        NET, JOB, PRICES, budget=np.float64(money), **(plain | {"tolerance": np.float64(1e-3)})
+    )
+    took = {"seconds": 0}
+    said = json.loads(json.dumps(again.as_dict() | took))
+    assert said == json.loads(json.dumps(one.as_dict() | took))
+    assert isinstance(said["certified"], bool)
+
+
 def test_a_killed_run_resumes_to_the_same_answer_and_another_problem_is_refused(
     found, tmp_path, monkeypatch
 ):
@@ -242,13 +259,15 @@ def test_a_killed_run_resumes_to_the_same_answer_and_another_problem_is_refused(
         found.objective, found.bound, found.before,
     )  # fmt: skip
     assert again.history.objective.tolist() == found.history.objective.tolist()
-    assert (again.steps, again.solves) == (found.steps, found.solves - len(PRICES))
+    assert (again.steps, again.solves) == (found.steps, found.solves)
+    beside = capacities(NET, JOB, PRICES, **(asked | {"control": True}))
+    assert (beside.objective, beside.control) == (found.objective, found.control)
     other = dataclasses.replace(JOB, share=2.0)
     layout = dataclasses.replace(JOB.layout, gbs=32)
     for jobs, prices, changed in (
         (JOB, PRICES, {"budget": BUILT}), (JOB, PRICES, {"least": 0.1}),
         (JOB, PRICES, {"most": 2.0}), (JOB, PRICES, {"steps": 499}), (JOB, PRICES, {"seed": 1}),
-        (JOB, PRICES, {"tolerance": 1e-4}), (JOB, PRICES, {"control": True}),
+        (JOB, PRICES, {"tolerance": 1e-4}),
         (JOB, PRICES | {"host": "2 per Gb/s"}, {}), (other, PRICES, {}), ([JOB, JOB], PRICES, {}),
         (dataclasses.replace(JOB, layout=layout), PRICES, {}),
         (JOB, PRICES, {"budget": None, "target": 100.0}),
@@ -284,6 +303,12 @@ def test_a_curve_buys_more_for_shorter_steps_and_names_the_next_tier(curve, foun
     assert curve.points[0].factors == found.factors, "the first is a search of its own"
 
 
+def test_the_control_counts_for_nothing(curve, found):
+    alone = curve[0].points[0]
+    assert alone.control is None
+    assert (alone.evaluations, alone.solves) == (found.evaluations, found.solves)
+
+
 def test_a_point_of_a_curve_is_as_good_as_a_search_of_its_own(curve):
     alone = capacities(NET, JOB, PRICES, budget=BUILT, control=False)
     last = curve[0].points[-1]
@@ -307,10 +332,13 @@ def test_jobs_are_averaged_by_their_shares():
         dataclasses.replace(JOB, share=3.0, name="often"),
         dataclasses.replace(JOB, layout=dataclasses.replace(JOB.layout, gbs=32), name="seldom"),
     ]
-    both = capacities(NET, jobs, PRICES, budget=BUILT, steps=50, control=False)
-    times = [stepped(both, job) for job in jobs]
-    assert both.objective == pytest.approx((3 * times[0] + times[1]) / 4, rel=1e-9)
-    assert list(both.step_times.values()) == pytest.approx(times, rel=1e-9)
+    priced = Priced.of(NET, PRICES)
+    goal = Goal([JobStep(NET, job, priced.group_of, priced.n_groups) for job in jobs], None)
+    x = np.array([1.2, 0.7])
+    faster = priced.faster(NET, x)
+    times = [fb.step(faster, job.model, job.layout, by=None).step_time for job in jobs]
+    assert goal.seconds(x) == pytest.approx(times, rel=1e-9)
+    assert float(goal.exact(x)) == pytest.approx((3 * times[0] + times[1]) / 4, rel=1e-9)
 
 
 def test_every_fault_of_the_arguments_is_named():
@@ -331,7 +359,7 @@ def test_every_fault_of_the_arguments_is_named():
     with pytest.raises(ModelError, match="links count from 0 to"):
         capacities(NET, JOB, {"a": 1.0}, budget=1.0, groups={"a": [10**6]})
     with pytest.raises(ModelError, match="whole numbers"):
-        capacities(NET, JOB, {"a": 1.0}, budget=1.0, groups={"a": [0.5]})
+        capacities(NET, JOB, {"a": 1.0}, budget=1.0, groups={"a": np.array([0.5])})
     one, other = np.flatnonzero(NET.labels.cable_of == NET.labels.cable_of[0]).tolist()
     with pytest.raises(ModelError, match="A cable is bought as a whole"):
         capacities(NET, JOB, {"a": 1, "b": 1}, budget=1, groups={"a": [one], "b": [other]})
@@ -339,7 +367,6 @@ def test_every_fault_of_the_arguments_is_named():
         capacities(NET, JOB, PRICES, budget=float("nan"), seed=-1)
     with pytest.raises(ModelError, match=r"times above 0, but got 0 s"):
         capacities(NET, JOB, PRICES, target=0)
-    with pytest.raises(ModelError, match="`Model`, but got str"):
-        capacities(NET, optimize.Job(model="llama", layout=JOB.layout), PRICES, budget=1.0)
-    with pytest.raises(ModelError, match="mapping"):
-        capacities(NET, JOB, None, budget=1.0)
+    for share in (-3, 0.0, float("nan"), float("inf"), True):
+        with pytest.raises(ModelError, match="number above 0"):
+            optimize.Job(model=MODEL, layout=JOB.layout, share=share)

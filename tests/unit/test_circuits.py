@@ -2,12 +2,14 @@
 
 import itertools
 import json
+import time
 
 import numpy as np
 import pytest
 
 import fabric as fb
-from fabric.optimize import circuits
+from experiments.optimizers.circuits import traffic
+from fabric.optimize import _circuits_search, circuits
 from fabric.optimize._matchings import patched
 from fabric.optimize._mesh_lp import price_bound
 from fabric.optimize._rounding import applied, exchanges, rounded
@@ -16,16 +18,6 @@ from fabric.runs import Checkpoint
 # Blocks and effort of every drawn problem, so that the file compiles once.
 BLOCKS = 6
 QUICK = {"steps": 150, "scores": 40, "roundings": 4}
-
-
-def traffic(blocks, seed, spread=2.0):
-    """Symmetric traffic whose rows and columns all sum to 1."""
-    demand = np.exp(spread * np.random.default_rng(seed).standard_normal((blocks, blocks)))
-    demand = demand + demand.T
-    np.fill_diagonal(demand, 0)
-    for _ in range(3000):
-        demand /= np.sqrt(np.outer(demand.sum(1), demand.sum(0)))
-    return demand
 
 
 def largest_utilisation(demand, found):
@@ -142,13 +134,17 @@ def test_a_killed_run_goes_on_to_the_same_answer(found, tmp_path, monkeypatch):
     assert resumed.history.as_dict() == found.history.as_dict()
     today = np.zeros((4, BLOCKS, BLOCKS), int)
     for other in (
-        {"ports": 16}, {"rate": 2.0}, {"steps": 151}, {"scores": 41}, {"roundings": 5}, {"seed": 1},
-        {"switches": 2}, {"current": today}, {"current": today[0]}, {"reconfiguration": 1.0},
-        {"phase": 9.0}, {"prove": 1.0}, {"tolerance": 1e-2}, {"demand": traffic(BLOCKS, 1)},
+        {"ports": 16}, {"steps": 151}, {"scores": 41}, {"roundings": 5}, {"seed": 1},
+        {"current": today}, {"current": today[0]}, {"demand": traffic(BLOCKS, 1)},
     ):  # fmt: skip
         given = {"demand": traffic(BLOCKS, 0), "ports": 8, "rate": 1.0} | asked | other
         with pytest.raises(fb.ModelError, match="of another problem"):
             circuits(**given)
+    # What is judged afterwards is no part of the search.
+    after = {"reconfiguration": 1.0, "phase": 9.0, "tolerance": 1e-2, "switches": 2}
+    judged = circuits(traffic(BLOCKS, 0), 8, 2.0, **asked, **after)
+    np.testing.assert_array_equal(judged.circuits, found.circuits)
+    np.testing.assert_allclose(judged.objective, found.objective / 2, rtol=1e-12)
 
 
 def test_no_more_circuits_are_scored_than_asked_for():
@@ -393,8 +389,9 @@ def test_a_reconfiguration_happens_only_where_the_phase_is_long_enough():
 
 def test_all_faults_of_the_arguments_are_said_at_once():
     with pytest.raises(fb.ModelError) as caught:
-        circuits([[1, -1], [0, 0]], [1, 2, 3], 1.0, seed=-1)
+        circuits([[1, -1], [0, 0]], [1, 2, 3], "400", seed=-1, phase="5 GB", reconfiguration=-1.0)
     said = str(caught.value)
+    assert all(f"`{name}` needs" in said for name in ("rate", "phase", "reconfiguration"))
     assert "`demand` needs byte/s of 0 or more but not so at 'block0'" in said
     assert "0 on the diagonal, for no block sends to itself, but not so at 'block0'" in said
     assert "`ports` needs one number, or one per block (2), but has shape (3,)" in said
@@ -413,7 +410,7 @@ def test_all_faults_of_the_arguments_are_said_at_once():
          fb.InfeasibleError, "circuits of today .* no time for others"),
         ({"phase": 0.0}, fb.ModelError, "`phase` needs more than 0"),
         ({"tolerance": float("nan")}, fb.ModelError, "`tolerance` needs a share"),
-        ({"tolerance": "1%"}, fb.ModelError, "`tolerance` needs a share"),
+        ({"tolerance": True}, fb.ModelError, "`tolerance` needs a share"),
         ({"current": np.zeros((0, 6, 6), int)}, fb.ModelError, "a patch of no switch"),
         ({"current": np.eye(6, dtype=int) * np.array([1, -1])[:, None, None]}, fb.ModelError,
          "0 circuits or more, but not so at switches '1'"),
@@ -437,6 +434,29 @@ def test_what_cannot_be_is_refused_with_the_next_step(options, error, said):
 def test_the_report_is_json_and_reads_as_a_sentence(found):
     assert json.loads(json.dumps(found.as_dict()))["objective"] == found.objective
     assert str(found).startswith(f"utilisation {found.objective:.6g}, uniform mesh")
+
+
+def test_a_report_whose_change_never_pays_is_json_and_can_be_a_key(found):
+    asked = {"current": found.circuits, "reconfiguration": "1ms", "phase": "1s", **QUICK}
+    same = circuits(traffic(BLOCKS, 0), 8, 1.0, tolerance=np.float64(0.5), **asked)
+    assert same.break_even == np.inf
+    told = json.loads(json.dumps(same.as_dict(), allow_nan=False))
+    assert (told["break_even_s"], told["reconfigured"]) == (None, False)
+    assert len({same, found}) == 2
+    assert same != found
+
+
+def test_the_time_of_the_control_does_not_count(monkeypatch):
+    search, pause = _circuits_search._search, 0.5
+
+    def slow(*given):
+        time.sleep(pause * (given[-1] == "control"))
+        return search(*given)
+
+    monkeypatch.setattr(_circuits_search, "_search", slow)
+    begun = time.monotonic()
+    one = circuits(traffic(BLOCKS, 0), 8, 1.0, **QUICK)
+    assert one.seconds <= time.monotonic() - begun - pause
 
 
 def test_a_demand_that_is_no_matrix_of_numbers_is_refused():

@@ -1,19 +1,24 @@
 """What `optimize.codesign` promises, and what searches by gradient are compared with."""
 
+import functools
+import json
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fabric as fb
 from experiments.optimizers import differentiable, swaps
-from fabric import optimize
+from fabric import optimize, routing
 from fabric._errors import InfeasibleError, ModelError
 from fabric.network import Placement
-from fabric.optimize import _design_descent, codesign
-from fabric.optimize._design_case import _afford, prepared
+from fabric.optimize import _capacity_control, _design_descent, _money, codesign
+from fabric.optimize._design_case import Scorer, _afford, prepared
 from fabric.optimize._design_loads import Kept
-from fabric.optimize._money import Purse, cheapest, factors, logits, richest, trimmed
+from fabric.optimize._money import Purse, factors, logits, trimmed
 
+richest, cheapest = jax.jit(_money.richest), jax.jit(_money.cheapest)
 NET = fb.topologies.cluster("dgx-h100", nodes=2)
 MODEL = fb.Model.listed("llama-3.1-8b")
 PRICES = {"nvlink": "1 per Gb/s", "host": "3 per Gb/s"}
@@ -21,12 +26,24 @@ COST = np.array([
     price * 8e-9 * float(np.asarray(NET.capacity)[NET.labels.is_tier(tier)].sum()) / 2
     for price, tier in ((1, "nvlink"), (3, "host"))
 ])  # fmt: skip
-ASKED = {"budget": 70e3, "gbs": 64, "seq": 8192, "limits": {"cp": 1, "vpp": 1}}
+BUDGET = 3e3
+ASKED = {"budget": BUDGET, "gbs": 64, "seq": 8192, "limits": {"cp": 1, "vpp": 1}}
+
+
+STEPS = 150
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _parts():
+    """Layouts descend a few at a time, so that all tests share one program."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_design_descent, "_PART", 2)
+        yield
 
 
 @pytest.fixture(scope="module")
 def found():
-    return codesign(NET, MODEL, PRICES, steps=150, **ASKED)
+    return codesign(NET, MODEL, PRICES, steps=STEPS, **ASKED)
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +54,15 @@ def case():
 def test_the_objective_is_the_step_of_the_layout_on_the_network_found(found):
     one = fb.step(found.network, MODEL, found.best.layout, found.best.placement, by=None)
     assert found.objective == pytest.approx(one.step_time, rel=1e-9)
-    assert sum(found.spent.values()) == pytest.approx(70e3)
-    assert sum(found.spent.values()) <= 70e3
+    assert sum(found.spent.values()) == pytest.approx(BUDGET)
+    assert sum(found.spent.values()) <= BUDGET
 
 
 def test_no_division_of_a_grid_beats_it_for_any_layout(found):
     """Every layout at every division, by a search that proves the optimum at exact rates."""
     best = np.inf
     for share in (0.55, 0.65, 0.7, 0.75, 0.8):
-        by = {"nvlink": share * 70e3 / COST[0], "host": (1 - share) * 70e3 / COST[1]}
+        by = {"nvlink": share * BUDGET / COST[0], "host": (1 - share) * BUDGET / COST[1]}
         wide = np.array([by.get(tier, 1.0) for tier in NET.labels.tiers])[NET.labels.tier_of]
         faster = NET.with_capacity(np.asarray(NET.capacity) * wide)
         asked = {name: ASKED[name] for name in ("gbs", "seq", "limits")}
@@ -69,6 +86,14 @@ def test_layouts_left_out_are_slower_at_any_capacities_for_the_money(found, case
     assert len(case.keep) < case.space.n_rows
 
 
+def test_the_usual_layout_is_kept_even_where_a_rounding_puts_its_bound_above_it(monkeypatch):
+    first = Scorer.first
+    lowered = lambda self, tried: (1e-9, *first(self, tried)[1:])
+    monkeypatch.setattr(Scorer, "first", lowered)
+    case = prepared(NET, MODEL, PRICES, **ASKED)
+    assert case.keep.tolist() == [case.usual]
+
+
 def test_the_loads_of_a_layout_give_the_seconds_of_its_step(case):
     row = int(case.keep[0])
     space = case.space
@@ -88,7 +113,7 @@ def test_no_division_beats_the_bounds_of_layouts(case):
     wide = (columns.tp > 1) & (columns.dp > 1) & (columns.pp > 1)
     rows = [np.flatnonzero((wide & (columns.zero == z))[case.space.shape_of])[0] for z in range(4)]
     some = case.every.some(np.array(rows))
-    found = _design_descent.descended(some, case.purse, 70e3, np.zeros((4, 2)), 150, Kept())
+    found = _design_descent.descended(some, case.purse, 70e3, np.zeros((4, 2)), STEPS, Kept())
     share = np.linspace(0.02, 0.98, 49)
     at = jnp.asarray(np.stack([share, 1 - share], axis=1) * 70e3 / COST)
     seconds = np.array([some.time(some.table(), x, lambda t: t.max(axis=-1)) for x in at])
@@ -97,12 +122,11 @@ def test_no_division_beats_the_bounds_of_layouts(case):
 
 
 def test_a_killed_run_resumes_to_the_same_answer_and_another_problem_is_refused(
-    tmp_path, monkeypatch
+    found, tmp_path, monkeypatch
 ):
-    """Killed between parts of the layouts; each part alone gives what all together give."""
+    """Killed between parts of the layouts, with and without the control."""
     path = tmp_path / "design.ckpt"
-    monkeypatch.setattr(_design_descent, "_PART", 2)
-    asked = ASKED | {"steps": 40, "control": False, "budget": 3e3}
+    asked = ASKED | {"steps": STEPS}
     put, parts = Kept.put, []
 
     def killed(self, state, done=False):
@@ -121,19 +145,26 @@ def test_a_killed_run_resumes_to_the_same_answer_and_another_problem_is_refused(
         put(self, state, done)
 
     monkeypatch.setattr(Kept, "put", noted)
+    programs = _capacity_control._climbed._cache_size()
     again = codesign(NET, MODEL, PRICES, checkpoint=path, **asked)
-    assert told == [2, 3], "neither routes nor finished layouts are done again"
+    assert _capacity_control._climbed._cache_size() == programs, "moves are compiled once"
+    assert len(told) > 1, "there are several parts"
+    assert told == list(range(2, len(told) + 2)), "neither routes nor finished layouts again"
     monkeypatch.setattr(Kept, "put", put)
-    whole = codesign(NET, MODEL, PRICES, **asked)
     took = {"seconds": 0, "descent_seconds": 0}
-    assert again.as_dict() | took == whole.as_dict() | took
+    assert again.as_dict() | took == found.as_dict() | took
+    numpy = {"budget": round(BUDGET), "tolerance": np.float64(1e-3), "control": False}
+    alone = codesign(NET, MODEL, PRICES, checkpoint=path, **(asked | numpy))
+    said = json.loads(json.dumps(alone.as_dict() | took))
+    wanted = json.loads(json.dumps(found.as_dict() | took | {"control": None}))
+    assert said == wanted, "the control counts for nothing"
     for changed in (
         {"budget": 60e3}, {"gbs": 32}, {"seq": 4096}, {"gpus": 8}, {"dtype": "fp8"},
         {"schedule": "gpipe"}, {"recompute": "counts"}, {"rank_orders": "tp-dp-cp-pp"},
         {"limits": {"cp": 1}}, {"least": 0.01}, {"most": 5.0},
         {"placement": Placement(NET.hosts[::-1])},
         {"routing": "ecmp"}, {"gpu": "h200-sxm"}, {"profile": "default-h200"}, {"steps": 41},
-        {"tolerance": 1e-4}, {"control": True}, {"seed": 1},
+        {"seed": 1},
     ):  # fmt: skip
         with pytest.raises(ModelError, match="another problem"):
             codesign(NET, MODEL, PRICES, checkpoint=path, **(asked | changed))
@@ -144,9 +175,18 @@ def test_a_killed_run_resumes_to_the_same_answer_and_another_problem_is_refused(
         codesign(NET, MODEL, PRICES, checkpoint=path, **asked)
 
 
+def test_routings_given_as_functions_are_told_apart(tmp_path):
+    asked = ASKED | {"checkpoint": tmp_path / "design.ckpt"}
+    of = lambda seed: functools.partial(routing.ecmp, seed=seed)
+    prepared(NET, MODEL, PRICES, routing=of(0), **asked).kept.put({}, done=True)
+    prepared(NET, MODEL, PRICES, routing=of(0), **asked)
+    with pytest.raises(ModelError, match="another problem"):
+        prepared(NET, MODEL, PRICES, routing=of(1), **asked)
+    with pytest.raises(ModelError, match="tell one routing from another"):
+        prepared(NET, MODEL, PRICES, routing=lambda *_: None, **asked)
+
+
 def test_faults_and_impossible_problems_are_named(case, monkeypatch):
-    with pytest.raises(ModelError, match=r"Model\.listed"):
-        codesign(NET, "llama", PRICES, **ASKED)
     with pytest.raises(ModelError, match=r"(?s)`steps`.*`seed`.*`tolerance`.*recompute='some'"):
         codesign(
             NET, MODEL, PRICES, steps=0, seed=-1, tolerance=2, recompute="some", **ASKED

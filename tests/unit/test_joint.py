@@ -1,11 +1,14 @@
 """What `optimize.joint` promises, against `step`, naive sums over paths, and linear programmes."""
 
 import functools
+import inspect
 import itertools
 import json
+import warnings
 from functools import partial
 from typing import NamedTuple
 
+import jax
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -186,6 +189,12 @@ def test_splits_and_ranks_are_ready_to_use(case):
     server, slot = case.net.labels.node_name(int(report.placement.endpoint_of[0])).split("-gpu")
     assert lines[0] == f"rank 0={server} slot={slot}"
     assert len(lines) == report.placement.n_ranks
+    slot = int(slot)
+    assert report.rank_file(cores=2).startswith(f"rank 0={server} slot={2 * slot}-{2 * slot + 1}\n")
+    assert f"--tensor-model-parallel-size {report.layout.tp} " in report.megatron
+    for entries in (0, 70_000, 2.5):
+        with pytest.raises(ModelError, match="`entries` needs a whole number from 1 to 65,536"):
+            inspect.unwrap(type(report).tables)(report, entries)
 
 
 # The sums that the search follows
@@ -335,6 +344,25 @@ def test_one_server_has_nothing_to_choose():
     assert found.tables().rows() == []
 
 
+def test_in_float32_the_bound_leaves_room_for_rounding_and_the_checkpoint_is_its_own(tmp_path):
+    """Of one server exact and ideal are alike, so that the gap is the room that was left."""
+    ask = partial(optimize.joint, model=MODEL, checkpoint=tmp_path / "kept", control=False, **ASKED)
+    with jax.enable_x64(False), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # capacities of links in float64
+        net = fb.topologies.cluster("dgx-h100", nodes=1)
+        found = ask(net)
+    assert 3.5e-5 < found.gap < 1e-4
+    with pytest.raises(ModelError, match="of another problem"):
+        ask(net)
+
+
+def test_options_may_be_numbers_of_numpy(two_leaves):
+    options = ASKED | {"tolerance": np.float64(0.9), "seed": np.int64(1), "swaps": np.int32(3)}
+    ask = inspect.unwrap(optimize.joint)
+    found = ask(two_leaves.net, MODEL, allocation=two_leaves.gpus, control=False, **options)
+    assert json.loads(json.dumps(found.as_dict()))["certified"] is True
+
+
 def test_a_search_ends_where_the_gap_is_small_enough(two_leaves):
     report = two_leaves.report
     options = ASKED | {"allocation": two_leaves.gpus, "tolerance": 0.9, "control": False}
@@ -406,12 +434,14 @@ def test_the_same_seed_gives_the_same_answer_interrupted_or_not(two_leaves, tmp_
 def test_all_faults_are_said_at_once():
     net = fb.topologies.leaf_spine(2, 2, 8)
     with pytest.raises(ModelError) as raised:
-        optimize.joint(
+        inspect.unwrap(optimize.joint)(
             net, "llama", gbs=0, seq=8192, paths="best", swaps=0, tolerance=2, seed=-1,
-            recompute="some",
+            recompute="some", dtype="int8", limits={"ep": 2}, rank_orders="tp", gpus=0.5,
+            least_margin="x", steps=None,
         )  # fmt: skip
-    for said in ("needs servers", "Model.listed", "`gbs`", "`paths`", "`swaps`", "`tolerance`",
-                 "`seed`", "recompute='some'"):  # fmt: skip
+    for said in ("needs servers", "Model.listed", "(gbs=", "`paths`", "`swaps`", "`tolerance`",
+                 "`seed`", "recompute='some'", "int8", "limits={'ep'", "`rank_orders`", "`gpus`",
+                 "`least_margin`", "`steps`"):  # fmt: skip
         assert said in str(raised.value)
 
 
@@ -420,10 +450,14 @@ def test_an_allocation_that_does_not_serve_is_refused(two_leaves):
     ask = partial(optimize.joint, net, MODEL, **ASKED)
     with pytest.raises(ModelError, match="7 to 8 of 4 servers"):
         ask(allocation=gpus[1:])
-    with pytest.raises(ModelError, match="names GPUs twice"):
+    with pytest.raises(ModelError, match=r"`joint\(allocation\)` names nodes twice"):
         ask(allocation=gpus[:8] + gpus[:1])
-    with pytest.raises(ModelError, match="needs GPUs, but not so"):
+    with pytest.raises(ModelError, match=r"`joint\(allocation\)` needs endpoints, but not so"):
         ask(allocation=[net.n_nodes - 1])
+    with pytest.raises(ModelError, match=r"`joint\(allocation\)` needs a list .* 'gpu0'"):
+        ask(allocation="gpu0")
+    with pytest.raises(ModelError, match=r"`joint\(allocation\)` needs a list .* got 5"):
+        inspect.unwrap(optimize.joint)(net, MODEL, allocation=5, **ASKED)
     with pytest.raises(ModelError, match="fills no whole servers of 8"):
         ask(allocation=gpus, gpus=12)
     with pytest.raises(InfeasibleError, match="the allocation has 32"):

@@ -98,11 +98,24 @@ def test_a_pipeline_of_two_speeds_gives_the_slow_half_less():
     assert report.uniform / report.objective > 1.4
 
 
+def test_a_report_is_hashed_and_options_may_be_numbers_of_numpy():
+    report = inspect.unwrap(optimize.stages)(
+        np.ones(4), stages=np.int64(2), microbatches=np.int64(4), extra=np.float32([0, 1])
+    )
+    assert len({report, report}) == 1
+    assert json.loads(json.dumps(report.as_dict()))["certified"] is True
+
+
 def test_stages_refuse_with_all_faults(monkeypatch):
     with pytest.raises(fb.ModelError) as raised:
         optimize.stages([1.0, -1.0], stages=2, microbatches=0, extra=[1.0], layer_bytes=[1, 1])
     for said in ("`layer_seconds`", "microbatches", "`extra` needs shape (2,)", "go together"):
         assert said in str(raised.value)
+    with pytest.raises(fb.ModelError) as raised:
+        optimize.stages([1.0, -1.0], stages=0, microbatches=0, extra=[1.0, 2.0])
+    for said in ("`stages`", "`layer_seconds`", "microbatches"):
+        assert said in str(raised.value)
+    assert "shape" not in str(raised.value)
     with pytest.raises(fb.InfeasibleError, match="at most 3 stages"):
         optimize.stages([1.0] * 3, stages=4, microbatches=1)
     for wrong in ([[1.0, 2.0], [3.0]], "x", [], 3.0, None):

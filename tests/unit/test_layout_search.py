@@ -158,7 +158,9 @@ def test_megatron_is_told_all_sizes(network):
         ),
         "tp-cp-pp-dp", 10, fb.Placement.first(network, 16), 1.0, 0.1,
     )  # fmt: skip
-    assert choice.megatron(model.layers).split(" --") == [
+    stack = hardware.profile("megatron-core-h100").stack
+    plain = replace(stack, dp_overlap=False, tp_overlap=False)
+    assert choice.megatron(model.layers, plain).split(" --") == [
         "--tensor-model-parallel-size 8", "sequence-parallel", "pipeline-model-parallel-size 4",
         "num-layers-per-virtual-pipeline-stage 4", "context-parallel-size 2",
         "use-distributed-optimizer", "micro-batch-size 1", "global-batch-size 64",
@@ -167,7 +169,7 @@ def test_megatron_is_told_all_sizes(network):
     ]  # fmt: skip
     assert "10 of" not in str(choice)
     sharded = replace(choice, layout=fb.Layout.parse("tp8 dp2 zero3 gbs64 seq8192"))
-    said = sharded.megatron(model.layers)
+    said = sharded.megatron(model.layers, plain)
     for words in (
         "--use-distributed-optimizer --use-megatron-fsdp --no-gradient-accumulation-fusion",
         "--data-parallel-sharding-strategy optim_grads_params",
@@ -176,9 +178,25 @@ def test_megatron_is_told_all_sizes(network):
     assert "mapping" not in said  # without stages both orders are one
     ordered = fb.Layout.parse("tp4 pp2 dp2 gbs64 seq8192")
     for order, mapped in (("tp-pp-cp-dp", True), ("tp-dp-cp-pp", False), ("pp-tp-cp-dp", False)):
-        said = replace(choice, layout=ordered, rank_order=order).megatron(model.layers)
+        said = replace(choice, layout=ordered, rank_order=order).megatron(model.layers, plain)
         assert ("--use-tp-pp-dp-mapping" in said) == mapped
     assert "of 10 layers a stage" in str(choice)
+
+
+def test_megatron_is_told_what_the_score_lets_overlap(network):
+    stack = hardware.profile("megatron-core-h100").stack
+    flags = ("--overlap-grad-reduce", "--overlap-param-gather", "--tp-comm-overlap")
+    for words, dp, tp, due in (
+        ("tp2 sp dp8 zero1 gbs64 seq8192", True, True, (True, True, True)),
+        ("tp2 sp dp8 zero1 gbs64 seq8192", False, False, (False, False, False)),
+        ("tp2 dp8 zero0 gbs64 seq8192", True, True, (True, False, False)),
+        ("tp8 sp pp2 dp1 zero0 gbs64 seq8192", True, True, (False, False, True)),
+    ):
+        choice = optimize.Choice(
+            fb.Layout.parse(words), "tp-cp-dp-pp", 0, fb.Placement.first(network, 16), 1.0, 0.1
+        )
+        said = choice.megatron(32, replace(stack, dp_overlap=dp, tp_overlap=tp)).split()
+        assert tuple(flag in said for flag in flags) == due
 
 
 def test_a_tolerance_spares_work_and_is_kept(network, model, found):
@@ -359,6 +377,42 @@ def test_a_killed_search_goes_on_and_ends_the_same(network, model, found, tmp_pa
         search(network, model, checkpoint=tmp_path / "kept", gbs=32)
 
 
+def test_numbers_of_another_precision_are_not_taken_up(network, model, tmp_path):
+    ask = partial(search, network, model, checkpoint=tmp_path / "kept")
+    with jax.enable_x64(False), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # capacities in float64
+        ask()
+    with pytest.raises(fb.ModelError, match="is of another problem"):
+        ask()
+
+
+def test_exchanges_are_those_of_the_gpus_that_are_asked_for(network, model):
+    """The same degrees on eight GPUs of one server, and on four of each."""
+    profile = hardware.profile("megatron-core-h100")
+    make = lambda: Fabric(network, model, profile, SEQ, "bf16", fb.routing.ecmp, named=True)
+    near, far = network.hosts[:8], network.hosts[4:12]
+    one, degrees = make(), Degrees(8, 1, 1, 1)
+    first, second = (one.exact(degrees, gpus, wraps=False) for gpus in (near, far))
+    assert first == make().exact(degrees, near, wraps=False)
+    assert second == make().exact(degrees, far, wraps=False)
+    assert second.tp > 2 * first.tp
+
+
+def test_reports_are_compared_and_hashed_as_objects(found):
+    for one in (found, found.best, found.space):
+        assert len({one, one}) == 1
+    assert found.top[0] != found.top[1]
+
+
+def test_options_may_be_numbers_of_numpy(network, model):
+    found = inspect.unwrap(optimize.layout)(
+        network, model, gbs=np.int64(GBS), seq=np.int64(SEQ), limits={"tp": np.int64(8)},
+        tolerance=np.float64(0.5), seed=np.int64(1), top=np.int32(2), gpus=np.int64(16),
+        least_margin=np.float32(0.1), front=np.bool_(False),
+    )  # fmt: skip
+    assert json.loads(json.dumps(found.as_dict()))["certified"] is True
+
+
 # What is refused
 
 
@@ -407,7 +461,8 @@ def test_all_wrong_arguments_are_told_at_once():
     unchecked = inspect.unwrap(optimize.layout)
     with pytest.raises(fb.ModelError) as raised:
         unchecked(
-            3, "llama", gbs=GBS, seq=SEQ, objective="speed", top=-1, tolerance="x", gpus=["x"],
+            3, "llama", gbs=0, seq=-1, dtype="int8", schedule="2f2b", objective="speed", top=-1,
+            tolerance="x", gpus=["x"],
             limits={"tp": "8"}, rank_orders=5, routing=3, profile=3, gpu=3, placement=3, seed=0.5,
             least_margin=np.nan,
         )  # fmt: skip
@@ -415,7 +470,7 @@ def test_all_wrong_arguments_are_told_at_once():
         "`layout(network=...)`", "`layout(model=...)` needs", "objective='speed'", "`top`",
         "`tolerance`", "`gpus`", "`limits['tp']`", "`rank_orders`", "`layout(routing=...)`",
         "`layout(profile=...)`", "`layout(gpu=...)`", "`layout(placement=...)`", "`seed`",
-        "`least_margin`",
+        "`least_margin`", "(gbs=...)", "(seq=...)", "dtype='int8'", "schedule='2f2b'",
     ):  # fmt: skip
         assert said in str(raised.value)
 

@@ -425,6 +425,7 @@ def test_a_cable_goes_by_either_of_its_links(twin):
         ({"most": 1}, "2 or more"),
         ({"objective": "slow"}, "Did you mean 'slowest'"),
         ({"by": "200%"}, "up to 100 %"),
+        ({"by": "ten", "most": 1}, "(?s)needs percent.*2 or more"),
         ({"changes": [Change("cap", 0, "-10%")]}, "Flows '0' have no cap"),
     ],
 )

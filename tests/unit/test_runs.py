@@ -54,6 +54,13 @@ def test_a_pipe_is_told_nothing_unless_asked(monkeypatch):
     assert not any("\x1b" in line for line in lines)
 
 
+def test_histories_can_be_compared_and_be_keys():
+    one, other = (runs.History.of([(0, 1.5, 1.0), (10, 1.1, 1.0)]) for _ in range(2))
+    assert one == one
+    assert one != other
+    assert len({one, other}) == 2
+
+
 def test_a_terminal_can_be_silenced(monkeypatch):
     assert told(Terminal(), monkeypatch, "0") == ""
 

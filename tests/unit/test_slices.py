@@ -107,5 +107,9 @@ def test_chips_without_a_shape_name_the_nearest_ones():
         slices(999_999_999_990, all_to_all="1MB")
     with pytest.raises(fb.ModelError, match="Say what is exchanged"):
         slices(128)
-    with pytest.raises(fb.ModelError, match="`rings` needs a mapping"):
-        slices(128, rings=[8])
+    with pytest.raises(fb.ModelError) as error:
+        slices(128, rings={8: "1Gb/s", 1: "1MB"}, all_to_all="5", capacity="400")
+    said = str(error.value)
+    assert all(
+        f"`{name}` needs" in said for name in ("rings", "rings[8]", "all_to_all", "capacity")
+    )
