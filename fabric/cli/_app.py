@@ -146,7 +146,8 @@ def _stopped(given: Sequence[str]) -> int:
     """Say after Ctrl-C that there is no answer, and how to go on where a checkpoint is kept."""
     words = [part for word in given for part in word.split("=", 1)]
     after = dict(itertools.pairwise(words)).get("--checkpoint")
-    if after is None or not Path(after).is_file():
+    # A curve keeps a file per budget: FILE.0, FILE.1 and so on.
+    if after is None or not (Path(after).is_file() or Path(f"{after}.0").is_file()):
         return _say(_STOPPED, INTERRUPTED)
     kept = f"the same command goes on from the checkpoint {path_in_quotes(after)}."
     return _say(f"interrupted; {kept}", INTERRUPTED)
