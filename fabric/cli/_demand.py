@@ -17,7 +17,7 @@ from fabric._units import format_size
 from fabric.cli._output import known
 from fabric.cli._routing import call_options, draws, parsed
 from fabric.cli._subject import DEMO, Subject
-from fabric.cli._units import counted
+from fabric.cli._units import counted, listed
 from fabric.network import Flows, Network, Routes
 from fabric.traffic._hosts import MOST_FLOWS
 
@@ -161,8 +161,20 @@ def demand(
     hosts: str | None,
     rule: Rule,
     failed: Sequence[str] = (),
+    unit: str | None = None,
 ) -> Demand:
     """Return the flows that a command line asks for.
+
+    Args:
+        network: Between its endpoints.
+        pattern: Of `--pattern`; so are `flows`, `matrix`, `columns` and `hosts`.
+        flows: A file with a row per flow.
+        matrix: A file of bare sizes.
+        columns: What columns of `flows` mean.
+        hosts: Which endpoints take part.
+        rule: How flows are routed.
+        failed: Nodes that the command line took out.
+        unit: Of the sizes in `matrix`; bytes by default, for where sizes do not matter.
 
     Raises:
         ModelError: If not exactly one of pattern, flows and matrix is given, one is unknown or
@@ -196,7 +208,9 @@ def demand(
         ends = entry("endpoints", len(chosen), "user" if hosts else "assumed", said)
         return Demand(made, pattern, pattern, len(chosen), len(lost), 0, [ends])
     file = flows or matrix or Path()
-    whole = _flow_file(flows, network, columns) if flows else traffic.read_matrix(file, network)
+    whole = (
+        _flow_file(flows, network, columns) if flows else traffic.read_matrix(file, network, unit)
+    )
     made = _among(whole, chosen, file.name, hosts, failed, len(lost) > 0)
     _afford(made.n_flows, rule.queue_pairs, file.name)
     named, taken = (np.union1d(each.src, each.dst) for each in (whole, made))
@@ -211,6 +225,26 @@ def demand(
 def entry(name: str, value: Any, kind: str, source: str) -> dict[str, Any]:
     """Return one assumption; `kind` is "user" or "assumed"."""
     return {"name": name, "value": value, "kind": kind, "source": source}
+
+
+def as_flags(message: str, failed: list[str]) -> str:
+    """Return a message of the routing with what to do about it on the command line.
+
+    Examples:
+        >>> as_flags("No way. Bring links back (`network.alive`), or leave them out.", ["spine0"])
+        'No way. Take back `--failed spine0`, or leave endpoints out with `--hosts`.'
+    """
+    flags = listed([f"`--failed {name}`" for name in failed], 4)
+    back = f"Take back {flags}" if failed else "Mend what the file says is not alive"
+    steps = (
+        (r"Bring links back \(`network\.alive`\).*", f"{back}, or leave"),
+        (r"Add the missing links, or .*", "Plug the missing cables (`fabric topo`), or leave"),
+        (r"Raise `max_parts`.*", "Use `--routing ecmp`, fewer `--failed`, or leave"),
+    )
+    for said, step in steps:
+        if match := re.search(said, message):
+            message = f"{message[: match.start()]}{step} endpoints out with `--hosts`."
+    return message
 
 
 def _flow_file(path: Path, network: Network, columns: str | None) -> Flows:

@@ -1,12 +1,15 @@
 """`fabric optimize circuits` and `capacity`: what to patch, and what to buy, now and next."""
 
+import csv
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
+from jaxtyping import Shaped
 
 from fabric._errors import ModelError
-from fabric._units import format_rate, parse_rate
+from fabric._units import parse_rate
 from fabric.cli._optimized import (
     Checkpoint,
     Control,
@@ -23,8 +26,10 @@ from fabric.cli._output import FORMATS, Format, Output, check_output, emit, know
 from fabric.cli._run import Settings, load as load_scenario
 from fabric.cli._run_text import seconds
 from fabric.cli._units import counted, cut
+from fabric.traffic._table import read_bytes
 
 _MOST_ROWS = 16
+_PLACES = (("switch", "north", "south"), ("a", "b"))
 
 
 def circuits(
@@ -41,16 +46,23 @@ def circuits(
         int | None, typer.Option("--switches", help="Optical switches, for a patch list.", min=1)
     ] = None,
     current: Annotated[
-        Path | None, typer.Option("--current", help="CSV or NPY file: circuits of today.")
+        Path | None,
+        typer.Option(
+            "--current",
+            help="Circuits of today: what `--patch` wrote, or a matrix, or of NPY a patch.",
+        ),
     ] = None,
     reconfiguration: Annotated[
-        str, typer.Option("--reconfiguration", help="Time without traffic when circuits change.")
-    ] = "0s",
+        str | None,
+        typer.Option(
+            "--reconfiguration", help="Time without traffic when circuits change; with `--phase`."
+        ),
+    ] = None,
     phase: Annotated[str | None, typer.Option("--phase", help="How long the demand lasts.")] = None,
     prove: Annotated[
         str, typer.Option("--prove", help="Time for branch and bound over whole circuits.")
     ] = "0s",
-    steps: Annotated[int, typer.Option("--steps", help="Of descent.")] = 1000,
+    steps: Annotated[int, typer.Option("--steps", help="Of descent, 50 or more.")] = 1000,
     tolerance: Tolerance = 1e-3,
     patch: Annotated[
         Path | None,
@@ -67,12 +79,17 @@ def circuits(
     """Set the optical circuits between blocks for a demand, with splits, and prove how good."""
     known("--format", format, FORMATS)
     check_output(output)
+    if (phase is None) != (reconfiguration is None):
+        flags = ("--reconfiguration", "--phase")
+        here, gone = flags if phase is None else flags[::-1]
+        raise ModelError(f"`{here}` says nothing without `{gone}`. Give both, or none of them.")
     wanted = square(demand) * parse_rate(f"1{unit}", "--unit")
     from fabric.optimize._circuits import circuits as best_circuits
 
     found = best_circuits(
         wanted, ports, parse_rate(rate, "--rate"), transit=transit, switches=switches,
-        current=None if current is None else square(current), reconfiguration=reconfiguration,
+        current=None if current is None else _today(current, len(wanted), switches),
+        reconfiguration=0.0 if reconfiguration is None else reconfiguration,
         phase=phase, steps=steps, prove=prove, tolerance=tolerance, seed=seed,
         checkpoint=checkpoint,
     )  # fmt: skip
@@ -83,6 +100,38 @@ def circuits(
         **found.as_dict(),
     }  # fmt: skip
     finish(answer, found.history, plot, circuits_text, format, output)
+
+
+def _today(file: Path, blocks: int, switches: int | None) -> Shaped[np.ndarray, "..."]:
+    """Return circuits of today from a patch list, or as `square`."""
+    rows = list(csv.reader(read_bytes(file).decode("utf-8", "replace").splitlines()[:1]))
+    names = [name.strip() for name in rows[0]] if rows else []
+    places = next((p for p in _PLACES if {*p, "circuits"} <= set(names)), None)
+    if places is None:
+        return square(file)
+    lines = csv.DictReader(read_bytes(file).decode("utf-8", "replace").splitlines()[1:], names)
+    wanted = [*places, "circuits"]
+    try:
+        table = np.array([[int(line[name]) for name in wanted] for line in lines], np.int64)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"'{file}' needs whole numbers as {', '.join(wanted)}: {error}.") from None
+    table = table.reshape(-1, len(wanted))
+    where = tuple(table[:, :-1].T)
+    wrong = (table < 0).any(1) | (np.stack(where[-2:]) >= blocks).any(0)
+    if (bad := np.flatnonzero(wrong)).size:
+        message = (
+            f"Line {bad[0] + 2} of '{file}' is not of {blocks} blocks from 0 on, or below 0. Give "
+            f"the patch of these blocks."
+        )
+        raise ModelError(message)
+    if len(places) == 2:
+        count = np.zeros((blocks, blocks), np.int64)
+        np.add.at(count, where, table[:, -1])
+        return count + count.T
+    last = int(where[0].max(initial=-1))
+    patch = np.zeros((max(switches or 1, last + 1), blocks, blocks), np.int64)
+    np.add.at(patch, where, table[:, -1])
+    return patch
 
 
 def circuits_text(answer: dict[str, Any]) -> list[str]:
@@ -97,6 +146,10 @@ def circuits_text(answer: dict[str, Any]) -> list[str]:
         f"  utilisation {answer['objective']:.6g}; {against}",
         proof(answer),
     ]
+    if answer["objective"] > 1:
+        lines.append(
+            f"  the demand does not fit: the circuits carry {1 / answer['objective']:.4g} of it"
+        )
     if (now := answer["current"]) is not None:
         change = "set anew" if answer["reconfigured"] else "left as they are"
         lines.append(
@@ -104,7 +157,14 @@ def circuits_text(answer: dict[str, Any]) -> list[str]:
             f"{_time(answer['break_even_s'])} or more"
         )
     rows = answer["patch"]
-    lines += ["", f"{counted(answer['rewires'], 'circuit')} to set"]
+    total = lambda name: sum(row[name] for row in rows)
+    told = f"{counted(answer['rewires'], 'circuit')} to set"
+    if rows and "set" not in rows[0]:
+        told += "; by switch, all circuits there are:"
+    elif answer["current"] is not None:
+        told += f", {total('removed'):,} to remove, {total('kept'):,} stay"
+        rows = [row for row in rows if row["set"] or row["removed"]]
+    lines += ["", told]
     if rows:
         cells = [list(rows[0])] + [[f"{x:,}" for x in row.values()] for row in rows[:_MOST_ROWS]]
         lines += [f"  {line}" for line in table(cells, right=range(len(rows[0])))]
@@ -199,24 +259,33 @@ def _prices(said: list[str]) -> dict[str, str]:
 
 def capacity_text(answer: dict[str, Any]) -> list[str]:
     """Return the lines of an answer about capacities."""
-    money = lambda value: f"{value:,.6g}"
-    said, unit = (money, " of the target") if answer["by"] == "target" else (seconds, " s")
+    to_target = answer["by"] == "target"
+    said, unit = (_money, " of the target time") if to_target else (seconds, " s")
     steps = ", ".join(seconds(took) for took in answer["step_times"].values())
     alike = answer["before"]
     lines = [
         f"{answer['scenario']} on {answer['fabric']}",
-        f"  step {steps} for {answer['cost']:,.6g}; all tiers alike: {said(alike)}",
+        f"  step {steps} for {_money(answer['cost'])}; all tiers alike: {said(alike)}",
         proof(answer, said),
         "",
     ]
-    cells = [["tier", "factor", "capacity", "spent", "next unit saves"]]
+    cells = [["tier", "factor", "capacity", "spent", "next unit of money saves"]]
     for name, factor in answer["factors"].items():
         mark = "  <- buy next" if name == answer["next"] else ""
         cells.append([
-            cut(name, 32), f"{factor:.4g}", format_rate(answer["capacities"][name]),
-            f"{answer['spent'][name]:,.6g}", f"{answer['worth'][name]:.3g}{unit}{mark}",
+            cut(name, 32), f"{factor:.4g}", _bits(answer["capacities"][name]),
+            _money(answer["spent"][name]), f"{answer['worth'][name]:.3g}{unit}{mark}",
         ])  # fmt: skip
     return lines + table(cells, right=[1, 2, 3])
+
+
+def _money(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
+
+
+def _bits(capacity: float) -> str:
+    """Return byte/s as bits, which prices are per."""
+    return f"{8 * capacity / 1e9:,.2f} Gb/s"
 
 
 def curve_text(answer: dict[str, Any]) -> list[str]:
@@ -227,7 +296,7 @@ def curve_text(answer: dict[str, Any]) -> list[str]:
         answer["budgets"], answer["points"], after, strict=True
     ):
         cells.append([
-            f"{budget:,.6g}", seconds(point["objective"]), seconds(point["bound"]), cut(name, 32),
+            _money(budget), seconds(point["objective"]), seconds(point["bound"]), cut(name, 32),
             "" if worth is None else f"{worth:.3g} s",
         ])  # fmt: skip
     head = [f"{answer['scenario']} on {answer['fabric']}", ""]

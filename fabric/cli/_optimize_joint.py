@@ -10,7 +10,11 @@ from fabric._errors import ModelError
 from fabric.cli._optimized import (
     Checkpoint,
     Control,
+    Cores,
+    GpuFile,
+    Hostfile,
     Plot,
+    RankFile,
     Tolerance,
     finish,
     proof,
@@ -64,17 +68,10 @@ def joint(
         int, typer.Option("--steps", help="Of the gradient in the last round.", min=1)
     ] = 480,
     tolerance: Tolerance = 1e-3,
-    rank_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--rank-file",
-            help="Write a rank file of Open MPI here.",
-            callback=to_write("--rank-file"),
-        ),
-    ] = None,
-    cores: Annotated[
-        int, typer.Option("--cores", help="Of a server for each GPU, in the rank file.", min=1)
-    ] = 1,
+    rank_file: RankFile = None,
+    cores: Cores = 1,
+    hostfile: Hostfile = None,
+    gpu_file: GpuFile = None,
     tables: Annotated[
         Path | None,
         typer.Option(
@@ -127,8 +124,12 @@ def joint(
         "schema": "fabric.optimize.joint/1", "model": built.model.name,
         **found.as_dict(), **asked_about(loaded, built),
     }  # fmt: skip
-    if rank_file is not None:
-        write(rank_file, functools.partial(save, text=found.rank_file(cores)))
+    for file, content in (
+        (rank_file, found.rank_file(cores)), (hostfile, found.slurm_hostfile()),
+        (gpu_file, found.gpu_file()),
+    ):  # fmt: skip
+        if file is not None:
+            write(file, functools.partial(save, text=content))
     if tables is not None:
         made = found.tables(64 if entries is None else entries)
         answer["tables"] = made.as_dict()

@@ -8,7 +8,7 @@ import numpy as np
 import typer
 from jaxtyping import Int
 
-from fabric._errors import ModelError
+from fabric._errors import ModelError, UnsolvedError
 from fabric._units import parse_size
 from fabric.cli._optimized import (
     Checkpoint,
@@ -32,7 +32,7 @@ from fabric.network import Flows, Placement
 from fabric.readers._files import save
 from fabric.scenario import Built
 from fabric.training import StepReport, step
-from fabric.training._step import placed_on
+from fabric.training._step import placed_on, router_of
 
 
 def placement(
@@ -137,9 +137,19 @@ def placement(
         reached = effective(built.network, nvlink=share.nvlink.value, nic=share.nic.value)
         found = optimize.placement(
             reached, exchanges(now, placed_on(built.network, built.layout, built.placement)[0]),
-            ranks=now.gpus_used, routing=str(now.routing["name"]), **how,
+            ranks=now.gpus_used,
+            routing=router_of(built.network, built.routing, built.seed)[0], **how,
         )  # fmt: skip
         then = _stepped(built, found.placement)
+        if then.step_time > now.step_time:
+            message = (
+                f"The placement that was found lets the exchanges of '{loaded.name}', one after "
+                f"another, be done in {seconds(found.objective)} instead of "
+                f"{seconds(found.before)}, but a step in which they overlap takes "
+                f"{seconds(then.step_time)} instead of {seconds(now.step_time)}. Keep the "
+                f"placement of the scenario, or try another `--objective` or `--seed`."
+            )
+            raise UnsolvedError(message)
         said = {
             "fabric": built.network.labels.source, "of": loaded.name,
             "step_time_s": {"before": now.step_time, "after": then.step_time},

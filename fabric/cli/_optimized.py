@@ -13,6 +13,7 @@ from jaxtyping import Float
 from fabric._errors import ModelError
 from fabric.cli._output import check_output, emit, write
 from fabric.cli._run import load
+from fabric.cli._units import counted
 from fabric.readers._files import save
 from fabric.runs import History, check_picture
 from fabric.scenario import Scenario, scenario_names
@@ -58,6 +59,35 @@ Hosts = Annotated[
 ]
 
 
+RankFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--rank-file",
+        help="Write a rank file of Open MPI here.",
+        callback=to_write("--rank-file"),
+    ),
+]
+Cores = Annotated[
+    int, typer.Option("--cores", help="Of a server for each GPU, in the rank file.", min=1)
+]
+Hostfile = Annotated[
+    Path | None,
+    typer.Option(
+        "--hostfile",
+        help="Write the file of SLURM_HOSTFILE here, for srun --distribution=arbitrary.",
+        callback=to_write("--hostfile"),
+    ),
+]
+GpuFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--gpu-file",
+        help="Write the GPU of every rank here, by line.",
+        callback=to_write("--gpu-file"),
+    ),
+]
+
+
 def finish(
     answer: dict[str, Any], history: History, plot: Path | None,
     lines: Callable[[dict[str, Any]], list[str]], format: str, output: Path | None,
@@ -93,7 +123,7 @@ def proof(answer: dict[str, Any], say: Callable[[float], str] = plainly) -> str:
     sure = "certified" if answer["certified"] else "not certified"
     line = (
         f"  bound {say(answer['bound'])}, {_gap(answer['gap'])}, {sure}; "
-        f"{answer['evaluations']:,} evaluations in {answer['seconds']:.1f} s"
+        f"{counted(answer['evaluations'], 'evaluation')} in {answer['seconds']:.1f} s"
     )
     random = answer.get("control")
     return line if random is None else f"{line}; random moves reach {say(random)}"

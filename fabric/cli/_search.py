@@ -14,6 +14,7 @@ from fabric.scenario import Built, Scenario
 from fabric.training import Layout, step
 
 _MOST_FRONT = 12
+_ROOMY = 0.05
 
 Recompute = Annotated[
     str, typer.Option("--recompute", help="modes, or counts: also of only some layers.")
@@ -202,6 +203,7 @@ def text(answer: dict[str, Any]) -> list[str]:
         f"best {seconds(best['step_time_s'])}, {best['tokens_per_s']:,.0f} tokens/s"
         f"{cost}; bound {amount(answer['bound'])}, gap {answer['gap']:.2%}",
         *choice_lines(answer["top"], best["step_time_s"]),
+        *_tight(best["margin"]),
         *megatron_lines(answer["megatron"]),
         own_line(own, best["step_time_s"]),
         f"the layout of the least bound, as if nothing met on a link, takes "
@@ -258,6 +260,13 @@ def _short(layout: str) -> str:
     return " ".join(
         word for word in layout.split() if not word.startswith(same) and word not in idle
     )
+
+
+def _tight(margin: float) -> list[str]:
+    """Return a remark where little memory is left: what a run allocates besides may not fit."""
+    if margin >= _ROOMY:
+        return []
+    return [f"  only {percent(margin)} of the memory is left: `--least-margin 0.05` asks for more"]
 
 
 def megatron_lines(options: str) -> list[str]:

@@ -1,6 +1,5 @@
 """`fabric solve`: rates of flows on a fabric, the links that hold them, and what cables buy."""
 
-import re
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,7 +15,9 @@ from fabric.cli._solve_text import text
 from fabric.cli._subject import (
     Attribute,
     Capacity,
+    Columns,
     Fabric,
+    Failed,
     FlowsFile,
     HostPattern,
     LatencyUnit,
@@ -38,14 +39,7 @@ def solve(
     pattern: Pattern = None,
     flows: FlowsFile = None,
     matrix: MatrixFile = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns",
-            metavar="HEADER=FIELD,...",
-            help="What columns of `--flows` mean, such as 'Volume=size_MB'; 'Note=' ignores one.",
-        ),
-    ] = None,
+    columns: Columns = None,
     routing: Annotated[
         str | None,
         typer.Option(
@@ -89,18 +83,12 @@ def solve(
         str | None,
         typer.Option("--tier", help="List bottleneck links of this tier only.", metavar="NAME"),
     ] = None,
-    failed: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--failed",
-            metavar="NODE",
-            help="Take this node as failed, in the uniform design too; may be given again.",
-        ),
-    ] = None,
+    failed: Failed = None,
     compare: Annotated[
         bool,
         typer.Option(
-            "--compare/--no-compare", help="Compare with the uniform design if cables miss."
+            "--compare/--no-compare",
+            help="Compare with the uniform design, without what has `--failed`, if cables miss.",
         ),
     ] = True,
     plug: Annotated[
@@ -169,7 +157,7 @@ def solve(
     try:
         case = _answer.solved(network, asked, rule, method)
     except (InfeasibleError, ModelError) as error:
-        raise type(error)(_as_flags(str(error), failed)) from None
+        raise type(error)(_demand.as_flags(str(error), failed)) from None
     seconds = time.monotonic() - start
     if seconds > _TELL_FROM:
         note(f"{asked.flows.n_flows:,} flows routed and solved in {seconds:.1f} s")
@@ -209,23 +197,3 @@ def _no_cable(design: UniformDesign | None) -> str:
     if design is None:
         return "the fabric has no uniform leaf-spine design"
     return "every missing one is at a failed node" if design.missing else "none is missing"
-
-
-def _as_flags(message: str, failed: list[str]) -> str:
-    """Return a message of the routing with what to do about it on the command line.
-
-    Examples:
-        >>> _as_flags("No way. Bring links back (`network.alive`), or leave them out.", ["spine0"])
-        'No way. Take back `--failed spine0`, or leave endpoints out with `--hosts`.'
-    """
-    flags = listed([f"`--failed {name}`" for name in failed], 4)
-    back = f"Take back {flags}" if failed else "Mend what the file says is not alive"
-    steps = (
-        (r"Bring links back \(`network\.alive`\).*", f"{back}, or leave"),
-        (r"Add the missing links, or .*", "Plug the missing cables (`fabric topo`), or leave"),
-        (r"Raise `max_parts`.*", "Use `--routing ecmp`, fewer `--failed`, or leave"),
-    )
-    for said, step in steps:
-        if match := re.search(said, message):
-            message = f"{message[: match.start()]}{step} endpoints out with `--hosts`."
-    return message

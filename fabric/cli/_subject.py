@@ -40,6 +40,22 @@ Pattern = Annotated[
 ]
 FlowsFile = Annotated[Path | None, typer.Option("--flows", help="CSV file with a row per flow.")]
 MatrixFile = Annotated[Path | None, typer.Option("--matrix", help="CSV or NPY file: host to host.")]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="HEADER=FIELD,...",
+        help="What columns of `--flows` mean, such as 'Volume=size_MB'; 'Note=' ignores one.",
+    ),
+]
+Failed = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--failed",
+        metavar="NODE",
+        help="Take this node as failed; may be given again.",
+    ),
+]
 HostPattern = Annotated[
     str | None,
     typer.Option(

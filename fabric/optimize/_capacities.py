@@ -357,12 +357,13 @@ def _out_of_reach(jobs: Sequence[Job], targets: Sequence[float], seconds: Sequen
     """Return which targets no capacities meet."""
     named = _named(jobs, seconds)
     late = [
-        f"'{name}' takes {took:.4g} s and may take {want:.4g} s"
+        f"{quoted(name)} takes {took:.4g} s and may take {want:.4g} s"
         for (name, took), want in zip(named.items(), targets, strict=True)
         if took > want
     ]
+    more = f" and {len(late) - 5:,} more" if len(late) > 5 else ""
     return (
-        f"`target` cannot be met at the largest factors (`most`): {some(late, name=str)}. What is "
+        f"`target` cannot be met at the largest factors (`most`): {', '.join(late[:5])}{more}. What is "
         f"left is computing, latency, and links without a price. Raise the target or `most`, or "
         f"price more tiers."
     )

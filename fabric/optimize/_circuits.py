@@ -197,14 +197,17 @@ def _report(
     # What is proved may round to more than what is reached.
     objective, bound = chosen.utilisation * unit, min(found.bound, chosen.utilisation) * unit
     gap = gap_of(objective, bound)
+    # Whole circuits are fractions too.
+    relaxed = min(found.relaxed, found.best.utilisation)
+    given = None if today is None else today.circuits if today.patch is None else today.patch
     return Circuits(
         objective=objective, bound=bound, gap=gap, certified=gap <= tolerance,
-        circuits=chosen.circuits, splits=chosen.share, rate=rate, relaxed=found.relaxed * unit,
-        relaxed_bound=min(found.relaxed_bound, found.relaxed) * unit, uniform=found.uniform * unit,
+        circuits=chosen.circuits, splits=chosen.share, rate=rate, relaxed=relaxed * unit,
+        relaxed_bound=min(found.relaxed_bound, relaxed) * unit, uniform=found.uniform * unit,
         control=None if found.control is None else found.control * unit,
         current=None if now is None else now.utilisation * unit, reconfigured=change,
         effective=unit * (slowed if change else chosen.utilisation), break_even=break_even,
-        patch=patch, rewires=rewires, evaluations=found.evaluations, solves=found.solves,
+        patch=patch, today=given, rewires=rewires, evaluations=found.evaluations, solves=found.solves,
         steps=found.steps, seconds=time.monotonic() - begun - found.aside, seed=problem.seed,
         history=History.of([(step, top * unit, low * unit) for step, top, low in found.points]),
     )  # fmt: skip

@@ -27,7 +27,8 @@ class Circuits:
         splits: (from, by, to): `splits[i, k, j]` is the share of the traffic from block i to block
             j that goes by block k, and k = i is the direct way. 0 for pairs without traffic.
         rate: byte/s of a circuit, per direction.
-        relaxed: Utilisation that circuits of any fractions reach; `relaxed_bound` what they can.
+        relaxed: Utilisation that circuits of any fractions, whole ones too, were found to reach;
+            `relaxed_bound` what they cannot go below.
         uniform: Utilisation of the uniform mesh, its splits the best found.
         control: Utilisation that random circuits and random exchanges reach with as many scores;
             None without transit, where the answer is exact.
@@ -40,6 +41,7 @@ class Circuits:
             does; 0 without circuits of today.
         patch: (switches, blocks, blocks), circuits in every switch from the north port of the row
             to the south port of the column, if switches are given.
+        today: Circuits of today, or their patch, as given.
         rewires: Circuits that are set anew, in the patch where that of today is given.
         evaluations: Circuits scored, the control's not counted. `solves`: linear programmes of
             circuits, likewise.
@@ -66,6 +68,7 @@ class Circuits:
     effective: float
     break_even: float
     patch: Int[np.ndarray, "switches blocks blocks"] | None
+    today: Int[np.ndarray, "..."] | None
     rewires: int
     evaluations: int
     solves: int
@@ -84,17 +87,22 @@ class Circuits:
     def patch_list(self) -> list[dict[str, int]]:
         """Return a line per switch and pair: how many circuits go from north to south ports.
 
-        Without switches, a line per pair of blocks.
+        `circuits` of them there are: those `kept` and those to `set`; as many as `removed` says are
+        to go before. Pairs of which all go have a line too. Without switches there is a line per
+        pair of blocks. Where today's circuits are known but not by switch, `circuits` stand alone.
         """
-        if self.patch is None:
-            a, b = np.nonzero(np.triu(self.circuits))
-            table = np.stack([a, b, self.circuits[a, b]], 1)
-            names = ("a", "b", "circuits")
+        names = ("a", "b") if self.patch is None else ("switch", "north", "south")
+        now = np.triu(self.circuits) if self.patch is None else self.patch
+        was = np.zeros_like(now) if self.today is None else self.today
+        if was.ndim != now.ndim:
+            where = np.nonzero(now)
+            columns = {"circuits": now}
         else:
-            where = np.nonzero(self.patch)
-            table = np.stack([*where, self.patch[where]], 1)
-            names = ("switch", "north", "south", "circuits")
-        return [dict(zip(names, row, strict=True)) for row in table.tolist()]
+            was = np.triu(was) if self.patch is None else was
+            where, kept = np.nonzero(now + was), np.minimum(now, was)
+            columns = {"circuits": now, "kept": kept, "set": now - kept, "removed": was - kept}
+        table = np.stack([*where, *(column[where] for column in columns.values())], 1)
+        return [dict(zip([*names, *columns], row, strict=True)) for row in table.tolist()]
 
     def as_dict(self) -> dict[str, Any]:
         """Return all but the splits for JSON; what is infinite is None."""

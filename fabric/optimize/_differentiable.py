@@ -83,7 +83,7 @@ class DesignReport:
         told = ", ".join(f"{name} x{factor:.4g}" for name, factor in self.factors.items())
         return (
             f"{self.best}; {told}; from {self.before:.4g} s, bound {self.bound:.6g}, gap "
-            f"{self.gap:.2e}; {self.kept:,} of {self.rows:,} layouts at once"
+            f"{self.gap:.2e}; {self.rows:,} layouts fit, {self.kept:,} of them left by the bounds"
         )
 
 

@@ -34,7 +34,8 @@ class PathTables:
         per_switch: Most entries of all groups of one switch, or None.
         objective: What these weights reach, computed exactly.
         ideal: The objective of the splits they come from.
-        loss: How much worse that is, relative.
+        loss: How much worse that is, relative. Below 0 where the tables are better, as they can be
+            for "rate" and "time": there the descent may end before the best splits.
         rounded_loss: The same of rounding alone, before the local search.
         moves: Units of weight that the local search moved, added or took.
     """

@@ -25,7 +25,7 @@ from fabric.optimize._layout_choice import Choice
 from fabric.optimize._layout_space import Space
 from fabric.optimize._layout_wires import Fabric
 from fabric.optimize._placement_input import server_and_gpu
-from fabric.optimize._rank_file import rank_file
+from fabric.optimize._rank_file import gpu_file, hostfile, rank_file
 from fabric.routing import ecmp
 from fabric.runs import History, Progress
 from fabric.training import Layout, Model
@@ -134,8 +134,18 @@ class JointReport:
         Args:
             cores: Of a server for each of its GPUs.
         """
-        servers, gpus = server_and_gpu(self.network, self.placement.endpoint_of)
-        return rank_file(servers, gpus, cores)
+        return rank_file(*self._where(), cores)
+
+    def slurm_hostfile(self) -> str:
+        """Return the file that SLURM_HOSTFILE names, for srun with `--distribution=arbitrary`."""
+        return hostfile(self._where()[0])
+
+    def gpu_file(self) -> str:
+        """Return the GPU of every rank in its server, one a line, as that of `PlacementReport`."""
+        return gpu_file(self._where()[1])
+
+    def _where(self) -> tuple[list[str], list[int]]:
+        return server_and_gpu(self.network, self.placement.endpoint_of)
 
     def as_dict(self) -> dict[str, Any]:
         """Return all but the splits for JSON."""

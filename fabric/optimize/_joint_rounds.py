@@ -94,6 +94,14 @@ class Run:
             guided: Whether prices rank exchanges and gradients find splits. Else exchanges are at
                 random, and traffic stays sprayed.
         """
+        try:
+            return self._rounds(stage, swaps, progress, guided)
+        except KeyboardInterrupt:
+            if self._kept is not None and self.state:
+                self._kept.save(self.state)
+            raise
+
+    def _rounds(self, stage: str, swaps: int, progress: Progress, guided: bool) -> list[Found]:
         search, found, begun, done = self.search, self.found, 0, _NEW
         if f"{stage}.round" in self.state:
             found, begun, done = self._resumed(stage)
@@ -121,7 +129,7 @@ class Run:
         return found
 
     def _save(self, stage: str, number: int, done: int, found: list[Found], *, due: bool) -> None:
-        if self._kept is None or (due and not self._kept.due):
+        if self._kept is None:
             return
         search = self.search
         now = {
@@ -133,7 +141,8 @@ class Run:
             "history": np.array(self.history).reshape(-1, 2),
         }  # fmt: skip
         self.state |= {f"{stage}.{name}": value for name, value in now.items()}
-        self._kept.save(self.state)
+        if self._kept.due or not due:
+            self._kept.save(self.state)
 
     def _resumed(self, stage: str) -> tuple[list[Found], int, int]:
         search = self.search

@@ -29,7 +29,7 @@ from fabric.optimize._placement_input import (
 from fabric.optimize._placement_prices import by_prices
 from fabric.optimize._placement_score import Scorer, exact
 from fabric.optimize._placement_ways import Units, Ways, units_of, ways_of
-from fabric.optimize._rank_file import rank_file
+from fabric.optimize._rank_file import gpu_file, hostfile, rank_file
 from fabric.optimize._swaps import Descent, Found, Search, by_promise
 from fabric.routing import spray
 from fabric.runs import Checkpoint, History, Progress, finite, gap as gap_of
@@ -99,7 +99,7 @@ class PlacementReport:
         References:
             Slurm, srun(1), `--distribution=arbitrary`.
         """
-        return "".join(f"{name}\n" for name in self.servers)
+        return hostfile(self.servers)
 
     @property
     def slurm_options(self) -> str:
@@ -119,7 +119,7 @@ class PlacementReport:
         ranks changed places within it. A wrapper of the program takes the line of its rank:
         `CUDA_VISIBLE_DEVICES=$(sed -n "$((SLURM_PROCID + 1))p" FILE)`, or `OMPI_COMM_WORLD_RANK`.
         """
-        return "".join(f"{gpu}\n" for gpu in self.gpus)
+        return gpu_file(self.gpus)
 
     def ring_order(self) -> list[str]:
         """Return the endpoints that a ring over the ranks visits, in order."""
@@ -187,9 +187,10 @@ def placement(
             have a live link each way; of servers those that are whole, if they suffice. There may
             be more than ranks.
         ranks: How many. Default: as the matrix has, or up to the last one that sends or receives.
-        routing: A name, or a function of network and flows. "ecmp" hashes the ends of a flow here.
-            With a rule under which flows depend on each other, such as "adaptive", every placement
-            is routed anew, which is slow.
+        routing: A name, or a function of network and flows. Where a flow's way depends on more than
+            its two ends, every placement is routed anew, which is slow: "adaptive", and "ecmp",
+            which hashes the number of a flow. `functools.partial(routing.ecmp, key="ends")` is
+            fast, as "spray" is.
         objective: "slowest": seconds of the slowest flow at the rates at which all begin.
             "completion": flows that are done leave their links to the others.
         unit: What is moved: "server", consecutive ranks that fill one, then also ranks within it;

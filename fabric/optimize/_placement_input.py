@@ -96,8 +96,6 @@ def rule_of(routing: Any, seed: int) -> Rule:
         rule = ROUTINGS[routing]
         if "seed" in inspect.signature(rule).parameters:
             options["seed"] = seed
-        if rule is ecmp:
-            options["key"] = "ends"
         route = functools.partial(rule, **options)
     elif callable(routing):
         while isinstance(rule, functools.partial):

@@ -1,4 +1,4 @@
-"""`rank_file`: which GPU every rank runs on, as a launcher reads it."""
+"""Files that say which GPU every rank runs on, as launchers read them."""
 
 from collections.abc import Sequence
 
@@ -30,3 +30,17 @@ def rank_file(servers: Sequence[str], gpus: Sequence[int], cores: int) -> str:
         f"rank {i}={name} slot={gpu * cores}{last.format((gpu + 1) * cores - 1)}\n"
         for i, (name, gpu) in enumerate(zip(servers, gpus, strict=True))
     )
+
+
+def hostfile(servers: Sequence[str]) -> str:
+    """Return the file that SLURM_HOSTFILE names: the server of every rank.
+
+    References:
+        Slurm, srun(1), `--distribution=arbitrary`.
+    """
+    return "".join(f"{name}\n" for name in servers)
+
+
+def gpu_file(gpus: Sequence[int]) -> str:
+    """Return the number of the GPU of every rank in its server, one a line."""
+    return "".join(f"{gpu}\n" for gpu in gpus)

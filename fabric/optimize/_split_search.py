@@ -36,6 +36,23 @@ class Found(NamedTuple):
     solves: int
 
 
+class _Now(NamedTuple):
+    """How far the search is: one value, so that an interrupt finds all of it or none."""
+
+    states: list[descent.State]  # of each descent
+    history: Float[np.ndarray, "steps 2"]
+
+    def put(self, i: int, state: descent.State, history: AnyArray | None = None) -> "_Now":
+        """Return this with another state of a descent, and another history if it has one."""
+        states = [*self.states[:i], state, *self.states[i + 1 :]]
+        return _Now(states, self.history if history is None else history)
+
+    def save(self, kept: Checkpoint) -> None:
+        """Write it to the checkpoint."""
+        packs = [packed(f"state{i}", state) for i, state in enumerate(self.states)]
+        kept.save(functools.reduce(operator.or_, packs) | {"history": self.history})
+
+
 def searched(
     aim: Aim,
     now: Float[np.ndarray, "pairs width"],
@@ -55,40 +72,40 @@ def searched(
     state = descent.begun(problem, np.log(np.maximum(now, _SMALL / aim.paths.width)))
     state = state._replace(bound=jnp.asarray(aim.least() / units.value, kind))
     stages = [None] if exact is None else [None, exact]
-    states, history = [state] * len(stages), np.zeros((0, 2))
+    at = _Now([state] * len(stages), np.zeros((0, 2)))
     if kept is not None and (saved := kept.load()) is not None:
-        states = [unpacked(f"state{i}", saved, state) for i, state in enumerate(states)]
-        history = saved["history"]
+        states = [unpacked(f"state{i}", saved, state) for i in range(len(stages))]
+        at = _Now(states, saved["history"])
     # A sum is searched for as a mean, with the same program.
     over = "mean" if aim.over.name == "sum" else aim.over.name
     advance = functools.partial(descent.advance, turns=_TURNS, over=over)
     reals = [jnp.asarray(real, kind) for real in (tolerance, aim.over.tail, rate)]
-
-    def keep() -> None:
+    try:
+        with Progress(len(stages) * int(steps), what="steps") as progress:
+            for i, rates in enumerate(stages):
+                if i and not int(at.states[i].step):
+                    first = at.states[0]
+                    at = at.put(i, at.states[i]._replace(bound=first.bound, prices=first.prices))
+                while aim.paths.n_pairs and int(at.states[i].step) < steps:
+                    if _certified(at.states[i], tolerance):
+                        break
+                    then, told = advance(at.states[i], problem, rates, *reals, jnp.asarray(steps))
+                    history = at.history
+                    step = int(then.step)
+                    if rates is exact:
+                        told = np.asarray(told, np.float64)[: step - len(history)] * units.value
+                        history = np.concatenate([history, told])
+                    at = at.put(i, then, history)
+                    best, bound = (
+                        aim.shown(float(v) * units.value) for v in (then.objective, then.bound)
+                    )
+                    progress.update(i * int(steps) + step, best, bound)
+                    if kept is not None and kept.due:
+                        at.save(kept)
+    finally:
         if kept is not None:
-            packs = [packed(f"state{i}", state) for i, state in enumerate(states)]
-            kept.save(functools.reduce(operator.or_, packs) | {"history": history})
-
-    with Progress(len(stages) * int(steps), what="steps") as progress:
-        for i, rates in enumerate(stages):
-            if i and not int(states[i].step):
-                states[i] = states[i]._replace(bound=states[0].bound, prices=states[0].prices)
-            while aim.paths.n_pairs and int(states[i].step) < steps:
-                if _certified(states[i], tolerance):
-                    break
-                states[i], told = advance(states[i], problem, rates, *reals, jnp.asarray(steps))
-                step = int(states[i].step)
-                if rates is exact:
-                    told = np.asarray(told, np.float64)[: step - len(history)] * units.value
-                    history = np.concatenate([history, told])
-                best, bound = (
-                    aim.shown(float(v) * units.value)
-                    for v in (states[i].objective, states[i].bound)
-                )
-                progress.update(i * int(steps) + step, best, bound)
-                if kept is not None and kept.due:
-                    keep()
-    keep()
+            at.save(kept)
+    states, history = at
     taken = [int(state.step) for state in states]
     prices = np.array(states[-1].prices, np.float64)
     prices[:-1] /= units.capacity

@@ -1,5 +1,6 @@
 """`step`: the time of one training step of a model and a layout on a fabric, and what costs it."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -212,7 +213,7 @@ def router_of(
     rule = routings.ROUTINGS[name]
     said: dict[str, object] = {"name": name, "kind": kind, "source": source}
     if name == "ecmp":
-        return (lambda net, flows: rule(net, flows, seed=seed)), said | {"seed": seed}
+        return functools.partial(rule, seed=seed), said | {"seed": seed}
     return rule, said
 
 

@@ -41,9 +41,10 @@ def test_json_is_the_answer_of_the_library(fabric, tmp_path):
 
 def test_the_text_has_the_proof_and_files_hold_ranks_and_weights(fabric, tmp_path):
     ranks, tables, plot = (tmp_path / name for name in ("ranks", "weights.csv", "run.svg"))
+    hosts, gpus = tmp_path / "hosts", tmp_path / "gpus"
     ran = fabric(
         *SMALL, "--no-control", "--rank-file", ranks, "--tables", tables, "--entries", 16,
-        "--plot", plot,
+        "--plot", plot, "--hostfile", hosts, "--gpu-file", gpus,
     )  # fmt: skip
     said = "\n".join(ran.lines)
     for part in (
@@ -53,6 +54,9 @@ def test_the_text_has_the_proof_and_files_hold_ranks_and_weights(fabric, tmp_pat
         assert part in said
     assert "random moves" not in said
     assert len(ranks.read_text().splitlines()) == 32
+    where = zip(hosts.read_text().split(), gpus.read_text().split(), strict=True)
+    bound = [f"rank {i}={server} slot={gpu}" for i, (server, gpu) in enumerate(where)]
+    assert bound == ranks.read_text().splitlines()
     groups: dict[tuple[str, str], int] = {}
     for row in csv.DictReader(tables.read_text().splitlines()):
         key = (row["switch"], row["destination"])

@@ -88,6 +88,22 @@ def test_scores_are_those_of_the_exact_solver(routing):
     np.testing.assert_allclose(score(np.array(orders))[0], want, rtol=1e-12)
 
 
+@pytest.mark.parametrize("routing", ["ecmp", fb.routing.ecmp])
+def test_hashed_placements_are_worth_what_the_library_says_of_them(routing):
+    net, demand = leaves(4, 2, 3), drawn(9)
+    a, b = np.nonzero(demand)
+    found = optimize.placement(net, demand, routing=routing, starts=4, budget=200, seed=2)
+
+    def worth(node):
+        flows = fb.Flows(node[a], node[b])
+        return demand[a, b] / rates(net, flows, functools.partial(fb.routing.ecmp, seed=seed))
+
+    seed = 2 if routing == "ecmp" else 0
+    first = net.hosts[:8]
+    assert worth(found.placement.endpoint_of).max() == pytest.approx(found.objective, rel=1e-12)
+    assert found.objective <= worth(first).max() * (1 + 1e-12)
+
+
 def test_completion_is_that_of_a_plain_event_loop():
     net = leaves()
     a, b = np.nonzero(drawn(2))

@@ -114,7 +114,7 @@ def test_more_endpoints_than_ways_are_kept_between_are_placed():
     )
     assert found.bound <= found.objective <= found.before
     with pytest.raises(InfeasibleError, match=r"between at most 2,048 .* has 2,400"):
-        optimize.placement(many, flows, routing="ecmp")
+        optimize.placement(many, flows, routing=functools.partial(fb.routing.ecmp, key="ends"))
     with pytest.raises(InfeasibleError, match=r"at most 2,048 units, but there are 2,400"):
         optimize.placement(many, flows, unit="rank")
 
