@@ -82,7 +82,8 @@ def circuits(
     if (phase is None) != (reconfiguration is None):
         flags = ("--reconfiguration", "--phase")
         here, gone = flags if phase is None else flags[::-1]
-        raise ModelError(f"`{here}` says nothing without `{gone}`. Give both, or none of them.")
+        message = f"`{here}` says nothing without `{gone}`. Give both, or none of them."
+        raise ModelError(message)
     wanted = square(demand) * parse_rate(f"1{unit}", "--unit")
     from fabric.optimize._circuits import circuits as best_circuits
 
@@ -114,7 +115,8 @@ def _today(file: Path, blocks: int, switches: int | None) -> Shaped[np.ndarray, 
     try:
         table = np.array([[int(line[name]) for name in wanted] for line in lines], np.int64)
     except (TypeError, ValueError) as error:
-        raise ModelError(f"'{file}' needs whole numbers as {', '.join(wanted)}: {error}.") from None
+        message = f"'{file}' needs whole numbers as {', '.join(wanted)}: {error}."
+        raise ModelError(message) from None
     table = table.reshape(-1, len(wanted))
     where = tuple(table[:, :-1].T)
     wrong = (table < 0).any(1) | (np.stack(where[-2:]) >= blocks).any(0)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from fabric._errors import InfeasibleError, nearest, raise_faults, some
+from fabric._errors import InfeasibleError, nearest, quoted, raise_faults, some
 from fabric._units import parse_time
 from fabric.network import Network, whole_or_fault
 from fabric.optimize._capacity_search import UNLIMITED, Search
@@ -363,7 +363,7 @@ def _out_of_reach(jobs: Sequence[Job], targets: Sequence[float], seconds: Sequen
     ]
     more = f" and {len(late) - 5:,} more" if len(late) > 5 else ""
     return (
-        f"`target` cannot be met at the largest factors (`most`): {', '.join(late[:5])}{more}. What is "
-        f"left is computing, latency, and links without a price. Raise the target or `most`, or "
-        f"price more tiers."
+        f"`target` cannot be met at the largest factors (`most`): {', '.join(late[:5])}{more}. "
+        f"What is left is computing, latency, and links without a price. Raise the target or "
+        f"`most`, or price more tiers."
     )

@@ -207,8 +207,9 @@ def _report(
         control=None if found.control is None else found.control * unit,
         current=None if now is None else now.utilisation * unit, reconfigured=change,
         effective=unit * (slowed if change else chosen.utilisation), break_even=break_even,
-        patch=patch, today=given, rewires=rewires, evaluations=found.evaluations, solves=found.solves,
-        steps=found.steps, seconds=time.monotonic() - begun - found.aside, seed=problem.seed,
+        patch=patch, today=given, rewires=rewires, evaluations=found.evaluations,
+        solves=found.solves, steps=found.steps, seconds=time.monotonic() - begun - found.aside,
+        seed=problem.seed,
         history=History.of([(step, top * unit, low * unit) for step, top, low in found.points]),
     )  # fmt: skip
 

@@ -91,21 +91,22 @@ def _together(patch: Patch, each: Int[np.ndarray, " blocks"], today: Patch) -> P
     a, b = np.nonzero(circuits)
     _, pair = np.unique(np.minimum(a, b) * n + np.maximum(a, b), return_inverse=True)
     switch = np.repeat(np.arange(switches), len(a))
-    a, b, pair = (np.tile(ends, switches) for ends in (a, b, pair))
+    a, b, pair = (np.tile(of, switches) for of in (a, b, pair))
     most = np.minimum(np.minimum(each[a], each[b]), circuits[a, b])
     stay = np.minimum(today[switch, a, b], most)
     some_stay, total, column = np.flatnonzero(stay), np.zeros(pair.max() + 1), np.arange(len(a))
     total[pair] = circuits[a, b]
-    room = np.tile(each, switches)
-    limits = []
-    for row, low, high in (
+    room, limits = np.tile(each, switches), []
+    ends: list[tuple[Any, Any, Any]] = [
         (pair, total, total), (switch * n + a, 0, room), (switch * n + b, 0, room)
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for row, low, high in ends:
         part = csr_array((np.ones(len(a)), (row, column)), shape=(len(high), len(a)))
         limits.append(LinearConstraint(hstack([part, part[:, some_stay]]), low, high))
+    upper: Any = np.concatenate([most, stay[some_stay]])
     cost = np.concatenate([np.zeros(len(a)), -np.ones(len(some_stay))])
     found = milp(
-        cost, constraints=limits, bounds=Bounds(0, np.concatenate([most, stay[some_stay]])),
+        cost, constraints=limits, bounds=Bounds(0, upper),
         integrality=np.ones(len(cost)), options={"node_limit": 1, "time_limit": _SECONDS},
     )  # fmt: skip
     if found.x is None:

@@ -42,7 +42,9 @@ class _Now(NamedTuple):
     states: list[descent.State]  # of each descent
     history: Float[np.ndarray, "steps 2"]
 
-    def put(self, i: int, state: descent.State, history: AnyArray | None = None) -> "_Now":
+    def put(
+        self, i: int, state: descent.State, history: Float[np.ndarray, "steps 2"] | None = None
+    ) -> "_Now":
         """Return this with another state of a descent, and another history if it has one."""
         states = [*self.states[:i], state, *self.states[i + 1 :]]
         return _Now(states, self.history if history is None else history)

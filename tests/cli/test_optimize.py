@@ -153,6 +153,40 @@ def test_circuits_are_left_where_a_change_does_not_pay(fabric, demand, tmp_path)
     assert any("left as they are" in line for line in circuits_text(answer))
 
 
+def test_a_patch_list_can_be_given_back_and_only_changes_are_listed(fabric, demand, tmp_path):
+    patch, even = tmp_path / "patch.csv", tmp_path / "even.csv"
+    np.savetxt(even, 1 - np.eye(4), delimiter=",", fmt="%d")
+    args = ["--unit", "GB/s", "--ports", 6, "--rate", "80Gb/s", "--steps", 100]
+    for extra in (["--switches", 3], []):
+        fabric("optimize", "circuits", demand, *args, *extra, "--patch", patch)
+        again = ["optimize", "circuits", demand, *args, "--current", patch]
+        answer = fabric(*again, "--format", "json").json
+        assert answer["rewires"] == 0
+        assert sum(row["kept"] for row in answer["patch"]) == 12
+        assert circuits_text(answer)[-1] == "0 circuits to set, 0 to remove, 12 stay"
+        other = ["optimize", "circuits", even, *args, "--current", patch, "--format", "json"]
+        answer = fabric(*other).json
+        if answer["rewires"]:
+            assert len(circuits_text(answer)) < len(answer["patch"]) + 8
+
+
+def test_a_patch_list_of_other_blocks_is_refused(refused, demand, tmp_path):
+    patch = tmp_path / "patch.csv"
+    args = ["optimize", "circuits", demand, "--unit", "GB/s", "--ports", 6, "--rate", "80Gb/s"]
+    patch.write_text("switch,north,south,circuits\n0,0,1,1\n0,4,1,1\n")
+    assert "Line 3 of" in refused(*args, "--current", patch)
+    patch.write_text("a,b,circuits\n0,x,1\n")
+    assert "needs whole numbers as a, b, circuits" in refused(*args, "--current", patch)
+
+
+def test_a_demand_that_does_not_fit_is_remarked_and_lone_times_are_refused(fabric, refused, demand):
+    args = ["optimize", "circuits", demand, "--unit", "GB/s", "--ports", 6, "--rate", "40Gb/s"]
+    lines = fabric(*args, "--steps", 100).lines
+    assert "  the demand does not fit: the circuits carry 0.5 of it" in lines
+    assert "`--phase` says nothing without `--reconfiguration`" in refused(*args, "--phase", "9s")
+    assert "without `--phase`" in refused(*args, "--reconfiguration", "9s")
+
+
 def test_a_demand_that_is_no_matrix_is_refused(refused, tmp_path):
     file = tmp_path / "demand.csv"
     file.write_text("a,b\n1,2\n")
@@ -173,7 +207,10 @@ def test_capacity_buys_within_the_budget_and_says_what_is_next(fabric):
     assert answer["cost"] == pytest.approx(1e6, rel=1e-6)
     assert answer["bound"] <= answer["objective"] <= answer["before"]
     assert answer["next"] in answer["factors"]
-    assert sum("<- buy next" in line for line in capacity_text(answer)) == 1
+    lines = capacity_text(answer)
+    assert sum("<- buy next" in line for line in lines) == 1
+    assert " for 1,000,000; " in lines[1]
+    assert all("Gb/s" in line for line in lines[5:])
     most = fabric(*BOUGHT, "--budget", 1e6, "--most", 1.5, "--format", "json").json
     assert max(answer["factors"].values()) > 1.5 >= max(most["factors"].values())
     assert most["objective"] >= answer["objective"]
@@ -196,6 +233,11 @@ def test_several_budgets_say_which_tier_to_buy_next(fabric, tmp_path):
     assert answer["next"][0] in lines[3]
     assert f"{saved:.3g} s" in lines[3]
     assert len(lines) == 5
+
+
+def test_a_target_out_of_reach_is_told_in_plain_quotes(refused):
+    told = refused(*BOUGHT, "--target", "1ns", "--most", 2, code=3)
+    assert "(`most`): 'small' takes" in told
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import csv
 import pytest
 
 from fabric import optimize
+from fabric.optimize._joint_search import Search
 from fabric.scenario import Scenario
 
 SETTINGS = {
@@ -37,6 +38,25 @@ def test_json_is_the_answer_of_the_library(fabric, tmp_path):
     assert answer["bound"] == found.bound
     assert answer["megatron"] == found.megatron
     assert file.is_file()
+
+
+def test_an_interrupt_before_the_first_save_keeps_the_state(fabric, tmp_path, monkeypatch):
+    asked = (*SMALL, "--no-control", "--tolerance", 0, "--format", "json")
+    kept = ("--checkpoint", tmp_path / "kept")
+    placed, calls = Search.placed, []
+
+    def stopping(self, *args, **options):
+        calls.append(args)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return placed(self, *args, **options)
+
+    monkeypatch.setattr(Search, "placed", stopping)
+    assert fabric(*asked, *kept).code == 130
+    found = fabric(*asked, *kept).json
+    resumed, calls[:] = len(calls) - 3, [()] * 3
+    assert found["objective"] == fabric(*asked).json["objective"]
+    assert resumed == len(calls) - 3 - 2
 
 
 def test_the_text_has_the_proof_and_files_hold_ranks_and_weights(fabric, tmp_path):

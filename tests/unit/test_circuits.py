@@ -10,7 +10,6 @@ import pytest
 import fabric as fb
 from experiments.optimizers.circuits import traffic
 from fabric.optimize import _circuits_search, circuits
-from fabric.optimize._matchings import patched
 from fabric.optimize._mesh_lp import price_bound
 from fabric.optimize._rounding import applied, exchanges, rounded
 from fabric.runs import Checkpoint
@@ -288,62 +287,24 @@ def test_ports_without_number_cost_nothing_without_transit():
 # Switches.
 
 
-def check_patch(patch, count, ports):
-    each = ports // (2 * len(patch))
-    np.testing.assert_array_equal(patch.sum(0) + patch.sum(0).T, count)
-    assert (patch.sum(2) <= each).all()
-    assert (patch.sum(1) <= each).all()
-    assert patch.min() >= 0
-
-
-@pytest.mark.parametrize("switches", [1, 2, 4])
-def test_every_switch_has_at_most_its_ports_on_both_sides(found, switches):
-    ports = np.full(BLOCKS, 8)
-    patch = patched(found.circuits, ports, switches)
-    check_patch(patch, found.circuits, ports)
-
-
-def test_circuits_that_are_set_already_stay_where_they_are(found):
-    ports = np.full(BLOCKS, 8)
-    patch = patched(found.circuits, ports, 4)
-    np.testing.assert_array_equal(patched(found.circuits, ports, 4, patch), patch)
-
-
-def test_one_exchange_of_ends_rewires_no_more_than_its_two_circuits_when_sides_allow():
-    ring = np.roll(np.eye(6, dtype=int), 1, 1)
-    count, ports = 2 * (ring + ring.T), np.full(6, 4)
-    today = np.stack([ring + 0 * ring, ring])
-    check_patch(today, count, ports)
-    new = count.copy()
-    for a, b, more in ((0, 1, -1), (3, 4, -1), (0, 4, 1), (3, 1, 1)):
-        new[a, b] += more
-        new[b, a] += more
-    patch = patched(new, ports, 2, today)
-    check_patch(patch, new, ports)
-    assert np.maximum(patch - today, 0).sum() == 2
-
-
-def test_a_switch_leaves_to_the_others_what_they_have_set():
-    # A new pair of cables takes the place of one in the first switch, not of those in the second.
-    today = np.array([[[0, 0, 1], [0, 0, 0], [1, 0, 0]], [[0, 1, 0], [0, 0, 1], [1, 0, 0]]])
-    count, ports = 2 * (1 - np.eye(3, dtype=int)), np.full(3, 4)
-    patch = patched(count, ports, 2, today)
-    check_patch(patch, count, ports)
-    off = np.flatnonzero(1 - np.eye(3))
-    one_switch = []
-    for cells in itertools.product((0, 1), repeat=6):
-        z = np.zeros(9, int)
-        z[off] = cells
-        z = z.reshape(3, 3)
-        if max(z.sum(0).max(), z.sum(1).max()) <= 1:
-            one_switch.append(z)
-    tried = [np.stack(two) for two in itertools.product(one_switch, repeat=2)]
-    least = min(
-        np.maximum(two - today, 0).sum()
-        for two in tried
-        if (two.sum(0) + two.sum(0).T == count).all()
-    )
-    assert np.maximum(patch - today, 0).sum() == least
+def test_the_lines_of_a_patch_say_what_stays_what_is_set_and_what_goes(found):
+    first = circuits(traffic(BLOCKS, 0), 8, 1.0, switches=4, **QUICK)
+    assert all(line["set"] == line["circuits"] for line in first.patch_list())
+    other = circuits(traffic(BLOCKS, 5), 8, 1.0, current=first.patch, **QUICK)
+    was, now = np.zeros_like(first.patch), np.zeros_like(first.patch)
+    for line in other.patch_list():
+        where = line["switch"], line["north"], line["south"]
+        was[where] = line["kept"] + line["removed"]
+        now[where] = line["kept"] + line["set"]
+        assert line["circuits"] == now[where]
+        assert not (line["set"] and line["removed"])
+    np.testing.assert_array_equal(was, first.patch)
+    np.testing.assert_array_equal(now, other.patch)
+    assert sum(line["set"] for line in other.patch_list()) == other.rewires
+    pairs = circuits(traffic(BLOCKS, 5), 8, 1.0, current=first.circuits, **QUICK).patch_list()
+    assert sum(line["kept"] + line["removed"] for line in pairs) == first.circuits.sum() // 2
+    apart = circuits(traffic(BLOCKS, 5), 8, 1.0, current=first.circuits, switches=4, **QUICK)
+    assert set(apart.patch_list()[0]) == {"switch", "north", "south", "circuits"}
 
 
 def test_the_answer_lists_its_patch_and_counts_what_is_set_anew(found):
@@ -356,7 +317,8 @@ def test_the_answer_lists_its_patch_and_counts_what_is_set_anew(found):
     if not again.reconfigured:
         assert again.rewires == 0
     other = circuits(traffic(BLOCKS, 5), 8, 1.0, current=first.patch, **QUICK)
-    check_patch(other.patch, other.circuits, np.full(BLOCKS, 8))
+    np.testing.assert_array_equal(other.patch.sum(0) + other.patch.sum(0).T, other.circuits)
+    assert max(other.patch.sum(1).max(), other.patch.sum(2).max()) <= 1
     least = np.maximum(other.circuits - first.circuits, 0).sum() // 2
     assert least <= other.rewires < first.rewires
     assert sum(line["circuits"] for line in found.patch_list()) == found.circuits.sum() // 2

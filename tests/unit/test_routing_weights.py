@@ -263,6 +263,33 @@ def test_killed_and_resumed_it_gives_the_same_answer(tmp_path, monkeypatch, when
     assert resumed.as_dict() | {"seconds": 0} == whole.as_dict() | {"seconds": 0}
 
 
+@pytest.mark.parametrize("objective", ["utilisation", "time"])
+def test_an_interrupt_before_the_first_save_keeps_the_state(tmp_path, monkeypatch, objective):
+    options = {"paths": "transit", "tolerance": 1e-7, "steps": 60, "prove": False}
+    options |= {"objective": objective, "checkpoint": tmp_path / "run"}
+    if objective == "time":
+        flows = fb.Flows(np.arange(5), np.arange(1, 6), size=1e9)
+    else:
+        flows = drawn(4)
+    turns, update = itertools.count(1), runs.Progress.update
+    taken = []
+
+    def stops(self, done, *values):
+        taken.append(done)
+        if next(turns) == 2:
+            raise KeyboardInterrupt
+        update(self, done, *values)
+
+    monkeypatch.setattr(runs.Progress, "update", stops)
+    with pytest.raises(KeyboardInterrupt):
+        routing_weights(MESH, flows, **options)
+    assert taken == [25, 50]
+    resumed = routing_weights(MESH, flows, **options)
+    assert 25 not in taken[2:]
+    whole = routing_weights(MESH, flows, **options | {"checkpoint": None})
+    assert resumed.as_dict() | {"seconds": 0} == whole.as_dict() | {"seconds": 0}
+
+
 @pytest.mark.parametrize(
     "other",
     [
