@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import fabric as fb
-from experiments.optimizers.limits import at_least, at_most
+from experiments.optimizers.limits import at_most
 from experiments.rows import Row
 from fabric.network import Network, Routes
 from fabric.optimize import Job, WhatIf, WhatIfs, linearize
@@ -73,10 +73,16 @@ def exact(name: str, table: WhatIfs, rows: Sequence[WhatIf], fresh: Sequence[flo
 
 
 def faster(name: str, table: WhatIfs, ours: float, each: float) -> Row:
-    """Return the seconds of computing of a fresh solve over those of a what-if."""
-    return at_least(
-        f"{name}, a fresh solve over one of {len(table)} what-ifs", 1.0, each / ours, "times",
-        TARGET, f"{1e3 * ours:.2f} ms against {1e3 * each:.2f} ms",
+    """Return the seconds of computing of a fresh solve over those of a what-if.
+
+    A line has to be worked out with its reach, so that one size of every change may be solved anew
+    in less time: no limit to hold, and shown as refuted where it is so.
+    """
+    ratio = each / ours
+    note = f"{1e3 * ours:.2f} ms, reach included, against {1e3 * each:.2f} ms"
+    return Row(
+        f"{name}, a fresh solve over one of {len(table)} what-ifs", 1.0, ratio, "times",
+        abs(ratio - 1), "a line is read off faster than it is solved", note, refuted=ratio < 1,
     )  # fmt: skip
 
 
