@@ -10,6 +10,7 @@ import fabric as fb
 from experiments.bench.registry import Cell
 from experiments.bench.timing import Work, net_facts, timed
 from experiments.optimizers.circuits import traffic
+from experiments.optimizers.routing import gravity
 from fabric import optimize
 
 DEMAND_SPREAD = 1.0
@@ -27,7 +28,8 @@ def drawn(blocks: int) -> np.ndarray:
 def splits(size: str) -> Optimiser:
     """Splits over direct and one-transit paths of a mesh of blocks, certified to 1e-3."""
     blocks = int(size.removeprefix("b"))
-    net, demand = fb.topologies.full_mesh(blocks), drawn(blocks) * 1e9
+    net = fb.topologies.full_mesh(blocks)
+    demand = gravity(net, 0, 1.0)
     call = functools.partial(optimize.routing_weights, net, demand, paths="transit", tolerance=1e-3)
     return call, lambda found: {
         "splits": int(found.paths.valid.sum()), "steps": found.steps, "gap": certified(found),
