@@ -1,6 +1,5 @@
 """`fabric optimize joint`: layout, placement and routing of the job of a scenario, together."""
 
-import functools
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,8 +19,9 @@ from fabric.cli._optimized import (
     proof,
     to_write,
     write_csv,
+    write_ranks,
 )
-from fabric.cli._output import FORMATS, Format, Output, check_output, known, write
+from fabric.cli._output import FORMATS, Format, Output, check_output, known
 from fabric.cli._run import Settings, load
 from fabric.cli._run_text import left_out, rise, seconds
 from fabric.cli._search import (
@@ -39,7 +39,6 @@ from fabric.cli._search import (
 )
 from fabric.cli._units import counted
 from fabric.network import Placement
-from fabric.readers._files import save
 
 
 def joint(
@@ -124,12 +123,7 @@ def joint(
         "schema": "fabric.optimize.joint/1", "model": built.model.name,
         **found.as_dict(), **asked_about(loaded, built),
     }  # fmt: skip
-    for file, content in (
-        (rank_file, found.rank_file(cores)), (hostfile, found.slurm_hostfile()),
-        (gpu_file, found.gpu_file()),
-    ):  # fmt: skip
-        if file is not None:
-            write(file, functools.partial(save, text=content))
+    write_ranks(found, cores, rank_file, hostfile, gpu_file)
     if tables is not None:
         made = found.tables(64 if entries is None else entries)
         answer["tables"] = made.as_dict()

@@ -1,6 +1,5 @@
 """`fabric optimize placement`: which rank of a job runs on which GPU, and files that say so."""
 
-import functools
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,23 +12,26 @@ from fabric._units import parse_size
 from fabric.cli._optimized import (
     Checkpoint,
     Control,
+    Cores,
+    GpuFile,
+    Hostfile,
     Plot,
+    RankFile,
     Seed,
     Tolerance,
     finish,
     proof,
     scenario_of,
     square,
-    to_write,
+    write_ranks,
 )
-from fabric.cli._output import FORMATS, Format, Output, check_output, known, write
+from fabric.cli._output import FORMATS, Format, Output, check_output, known
 from fabric.cli._run import Settings
 from fabric.cli._run_text import rise, seconds
 from fabric.cli._subject import load as load_fabric
 from fabric.cli._units import counted
 from fabric.collectives import effective
 from fabric.network import Flows, Placement
-from fabric.readers._files import save
 from fabric.scenario import Built
 from fabric.training import StepReport, step
 from fabric.training._step import placed_on, router_of
@@ -68,33 +70,10 @@ def placement(
     starts: Annotated[int, typer.Option("--starts", help="How many starts.", min=1)] = 32,
     budget: Annotated[int, typer.Option("--budget", help="Placements to score.", min=1)] = 10_000,
     tolerance: Tolerance = 1e-3,
-    rank_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--rank-file",
-            help="Write a rank file of Open MPI here.",
-            callback=to_write("--rank-file"),
-        ),
-    ] = None,
-    cores: Annotated[
-        int, typer.Option("--cores", help="Of a server for each GPU, in the rank file.", min=1)
-    ] = 1,
-    hostfile: Annotated[
-        Path | None,
-        typer.Option(
-            "--hostfile",
-            help="Write the file of SLURM_HOSTFILE here.",
-            callback=to_write("--hostfile"),
-        ),
-    ] = None,
-    gpu_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--gpu-file",
-            help="Write the GPU of every rank here, by line.",
-            callback=to_write("--gpu-file"),
-        ),
-    ] = None,
+    rank_file: RankFile = None,
+    cores: Cores = 1,
+    hostfile: Hostfile = None,
+    gpu_file: GpuFile = None,
     control: Control = True,
     seed: Seed = 0,
     checkpoint: Checkpoint = None,
@@ -154,12 +133,7 @@ def placement(
             "fabric": built.network.labels.source, "of": loaded.name,
             "step_time_s": {"before": now.step_time, "after": then.step_time},
         }  # fmt: skip
-    for file, content in (
-        (rank_file, found.rank_file(cores)), (hostfile, found.slurm_hostfile()),
-        (gpu_file, found.gpu_file()),
-    ):  # fmt: skip
-        if file is not None:
-            write(file, functools.partial(save, text=content))
+    write_ranks(found, cores, rank_file, hostfile, gpu_file)
     answer = {
         **said, **found.as_dict(),
         "slurm_options": found.slurm_options, "slurm_nodes": found.slurm_nodes,

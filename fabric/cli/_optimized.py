@@ -1,6 +1,7 @@
 """What the verbs of `fabric optimize` share: options, the line of proof, and files of results."""
 
 import csv
+import functools
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -57,8 +58,6 @@ Control = Annotated[
 Hosts = Annotated[
     str | None, typer.Option("--hosts", help="Only endpoints whose name matches, such as 'dgx-0*'.")
 ]
-
-
 RankFile = Annotated[
     Path | None,
     typer.Option(
@@ -144,6 +143,27 @@ def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
     plain = lambda cell: " ".join(map(str, cell)) if isinstance(cell, list | tuple) else cell
     writer.writerows([{key: plain(cell) for key, cell in row.items()} for row in rows])
     write(path, lambda target: save(target, text.getvalue()))
+
+
+def write_ranks(
+    found: Any, cores: int, rank_file: Path | None,
+    hostfile: Path | None, gpu_file: Path | None,
+) -> None:  # fmt: skip
+    """Write the files of `--rank-file`, `--hostfile` and `--gpu-file`, those that are wanted.
+
+    Args:
+        found: A report of `placement` or `joint`.
+        cores: Of a server for each GPU, in the rank file.
+        rank_file: Where to write it, None if it is not wanted.
+        hostfile: The same.
+        gpu_file: The same.
+    """
+    for file, content in (
+        (rank_file, found.rank_file(cores)), (hostfile, found.slurm_hostfile()),
+        (gpu_file, found.gpu_file()),
+    ):  # fmt: skip
+        if file is not None:
+            write(file, functools.partial(save, text=content))
 
 
 def square(file: Path) -> Float[np.ndarray, "rows columns"]:
